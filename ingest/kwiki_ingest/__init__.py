@@ -1,0 +1,1 @@
+"""The Kernel-Wiki: pages, index, retrieval and the gated write path."""

@@ -1,0 +1,1 @@
+"""The judge: task contracts, building, checking, timing and verdicts for GPU kernels."""

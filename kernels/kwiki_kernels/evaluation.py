@@ -1,0 +1,145 @@
+"""The verdict on a candidate: what was built, whether it was right, how fast it ran.
+
+A kernel that fails is data: every outcome is a `Status`, never an exception.
+Times are microseconds; sizes are bytes; ratios are baseline time over candidate time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+KnobValue = bool | int | str
+Knobs = dict[str, KnobValue]
+
+
+class Status(StrEnum):
+    """The words of FlashInfer-Trace, and two of ours: REJECTED (a caught trick) and UNMEASURED (no GPU)."""
+
+    PASSED = "PASSED"
+    COMPILE_ERROR = "COMPILE_ERROR"
+    INCORRECT_SHAPE = "INCORRECT_SHAPE"
+    INCORRECT_DTYPE = "INCORRECT_DTYPE"
+    INCORRECT_NUMERICAL = "INCORRECT_NUMERICAL"
+    RUNTIME_ERROR = "RUNTIME_ERROR"
+    TIMEOUT = "TIMEOUT"
+    REJECTED = "REJECTED"
+    UNMEASURED = "UNMEASURED"
+
+
+class Record(BaseModel):
+    """Base of the judge's records: unknown keys refused, values immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ErrorStats(Record):
+    """Error of one workload's outputs against the float64 reference, the worst output counting."""
+
+    max_abs: float
+    max_rel: float
+    relative_l2: float
+    """||out - ref|| / ||ref||; dimensionless."""
+
+
+class Timing(Record):
+    """Latency samples of one workload. Device time and host overhead are different claims, never mixed."""
+
+    timer: Literal["cuda_graph", "cuda_events"]
+    device_us: tuple[tuple[float, ...], ...]
+    """[rounds][iterations] device time of one call with a cold L2, us."""
+    host_us: float
+    """Median time the host needs to issue one call, us."""
+
+    @property
+    def median_us(self) -> float:
+        """Median over all samples of all rounds, us."""
+        return statistics.median([t for samples in self.device_us for t in samples])
+
+    @property
+    def round_medians_us(self) -> tuple[float, ...]:
+        """Median of each round, us: their spread is the noise between rounds."""
+        return tuple(statistics.median(samples) for samples in self.device_us)
+
+
+class StaticReport(Record):
+    """What the compiled kernel shows without being run."""
+
+    arch: str
+    kernel: str
+    static_axes: dict[str, int]
+    """The axis values this binary was specialised for."""
+    registers: int
+    spill_bytes: int
+    """Stack frame bytes per thread, where ptxas spills to; 0 is good."""
+    local_loads: int
+    local_stores: int
+    smem_bytes: int
+    """Shared memory per CTA, static plus dynamic."""
+    threads_per_cta: int
+    ctas_per_sm: int
+    occupancy: float
+    """Theoretical: resident warps over the SM's maximum, 0..1."""
+    occupancy_limit: Literal["registers", "shared memory", "threads", "CTAs"]
+    instructions: int
+    instruction_mix: dict[str, int]
+    """SASS opcode (without modifiers) to static count, most frequent first."""
+    global_load_bits: dict[int, int]
+    """Access width in bits to static count of global loads."""
+    global_store_bits: dict[int, int]
+
+
+class WorkloadResult(Record):
+    """One candidate on one workload. For a baseline `knobs` is empty."""
+
+    uuid: str
+    axes: dict[str, int]
+    knobs: Knobs = {}
+    status: Status
+    log: str = ""
+    error: ErrorStats | None = None
+    timing: Timing | None = None
+    bytes_moved: int | None = None
+    """Fewest bytes the task must move: each input read once, each output written once."""
+
+
+class Environment(Record):
+    """Where a verdict was made; without this a figure is worthless."""
+
+    gpu: str | None
+    driver: str | None
+    versions: dict[str, str]
+    """python, torch, cuda, nvidia-cutlass-dsl, kernel-wiki."""
+    sm_clock_mhz: int | None = None
+    copy_gbps: float | None = None
+    """Bandwidth of a device copy kernel in the same lease, read plus written, GB/s."""
+    timer_floor_us: float | None = None
+    """What the timer shows for a kernel that does nothing, us; part of every sample."""
+
+
+class Evaluation(Record):
+    """The verdict on one candidate over all workloads of a job."""
+
+    candidate_id: str
+    code_hash: str
+    task: str
+    arch: str
+    status: Status
+    """PASSED only if every workload passed; otherwise the first failing workload's status."""
+    log: str = ""
+    results: tuple[WorkloadResult, ...] = ()
+    static_reports: tuple[StaticReport, ...] = ()
+    environment: Environment
+    seed: int
+    job_id: str
+    created: str
+    """UTC, ISO 8601."""
+    build_s: float = Field(default=0.0, ge=0)
+    judge_s: float = Field(default=0.0, ge=0)
+
+    def result(self, uuid: str) -> WorkloadResult | None:
+        """The result for one workload, or None."""
+        return next((r for r in self.results if r.uuid == uuid), None)

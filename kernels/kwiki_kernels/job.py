@@ -1,0 +1,89 @@
+"""The unit of work of the judge: a job carries everything that judging needs, as text.
+
+A job is written as one JSON file, so that a GPU machine without the wiki, the agent or a
+network can process it (`python -m kwiki_kernels.worker DIR`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kwiki_kernels.evaluation import Knobs, Record
+
+
+class Rule(Record):
+    """Knobs for the workloads whose axes are all at most `axes`; the first matching rule wins."""
+
+    axes: dict[str, int]
+    knobs: Knobs
+
+
+class Candidate(Record):
+    """A kernel to judge: its source and the knobs it is built with.
+
+    `rules` makes it shape-specialised: a workload takes the knobs of the first rule that covers
+    its axes, else `knobs`.
+    """
+
+    id: str
+    parent: str | None = None
+    intent: str = ""
+    """What it tries, apart from how."""
+    policy: str = ""
+    cards: tuple[str, ...] = ()
+    """Ids of the wiki pages that led to it."""
+    source: str
+    """Text of the kernel module."""
+    knobs: Knobs = {}
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def code_hash(self) -> str:
+        """sha256 over source, knobs and rules: the same hash is the same experiment."""
+        identity = {
+            "source": self.source,
+            "knobs": self.knobs,
+            "rules": [rule.model_dump() for rule in self.rules],
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+    def knobs_for(self, axes: dict[str, int]) -> Knobs:
+        """The knobs this candidate uses on a workload with these axis values."""
+        for rule in self.rules:
+            if all(axes[name] <= bound for name, bound in rule.axes.items()):
+                return rule.knobs
+        return self.knobs
+
+
+class Protocol(Record):
+    """How to time and how long to wait. The defaults are the published 3/50/3 protocol."""
+
+    warmup: Annotated[int, Field(ge=0)] = 3
+    iterations: Annotated[int, Field(ge=1)] = 50
+    rounds: Annotated[int, Field(ge=1)] = 3
+    cold_l2: bool = True
+    build_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    judge_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+
+
+class Job(Record):
+    """A batch of candidates for one task on one architecture, self-contained."""
+
+    format: Literal[1] = 1
+    id: str
+    task_files: dict[str, str]
+    """Relative path to text: the task folder without kernels."""
+    workload_uuids: tuple[str, ...]
+    arch: str
+    candidates: tuple[Candidate, ...]
+    baselines: bool
+    """Also measure the task's baselines, as candidates named `baseline` and `baseline:<name>`."""
+    stage: Literal["build", "judge"] = "judge"
+    """`build` compiles and reports, on any machine; `judge` also checks and times where there is a GPU."""
+    seed: int
+    protocol: Protocol = Protocol()
+    kernel_wiki_version: str
