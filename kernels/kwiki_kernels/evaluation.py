@@ -33,7 +33,7 @@ class Status(StrEnum):
 class Record(BaseModel):
     """Base of the judge's records: unknown keys refused, values immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class ErrorStats(Record):

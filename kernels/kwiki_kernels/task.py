@@ -6,6 +6,20 @@
 <task>/baseline*.py      `run(*inputs) -> outputs`: what a candidate must beat
 <task>/kernel*.py        seeds: `build(axes, knobs)` or a destination-passing `run(*inputs, *outputs)`
 <task>/knobs.json        the typed search space of the seed, optional
+
+A kernel module is one of two things:
+
+`build(axes, knobs) -> launch` compiles from fake tensors for the architecture in `CUTE_DSL_ARCH`,
+without torch and without a GPU. `axes` holds the axes named in the module's `STATIC_AXES` (a tuple
+of names; default: all axes), those that the binary is specialised for; one binary serves all
+workloads that agree in them. `launch(*inputs, *outputs)` runs on torch's current stream and can be
+captured in a CUDA graph; `launch.compiled` is a tuple of objects whose `__cubin__` is the binary.
+
+`run(*inputs, *outputs)`, or `run(*inputs) -> outputs`, told apart by the number of parameters:
+compiled when first called, so it needs a GPU and has no static report.
+
+Inputs and outputs come in the definition's order; scalars are Python numbers. Baselines and
+references are `run(*inputs) -> outputs`, one tensor or a tuple.
 """
 
 from __future__ import annotations
@@ -21,6 +35,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from kwiki_kernels.errors import JudgeError
 from kwiki_kernels.evaluation import Knobs, KnobValue, Record
 
 DTYPE_BYTES = {
@@ -32,7 +47,7 @@ DTYPE_BYTES = {
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-class TaskError(Exception):
+class TaskError(JudgeError):
     """A task folder that does not fulfil the contract; the message names file and field."""
 
 

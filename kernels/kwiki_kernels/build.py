@@ -1,0 +1,178 @@
+"""From the text of a kernel module to callables, one per binary; never touches CUDA."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kwiki_kernels.evaluation import Knobs, StaticReport
+from kwiki_kernels.job import Candidate
+from kwiki_kernels.task import Definition, KnobSpace, Task, TaskError, Workload
+
+LOG_CHARS = 4000
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BuildError(Exception):
+    """The candidate does not build; the message is what its author needs to read."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A callable kernel and how it gives its outputs back."""
+
+    function: Callable[..., Any]
+    returns_outputs: bool
+    """False: destination passing, `function(*inputs, *outputs)`."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """One binary, or why there is none, and the workloads it serves."""
+
+    what: str
+    workloads: tuple[Workload, ...]
+    launch: Launch | None
+    log: str = ""
+    reports: tuple[StaticReport, ...] = ()
+
+
+def load_module(text: str, path: Path) -> ModuleType:
+    """Execute a module's text from a file: the DSL and tracebacks read sources back from disk.
+
+    Raises:
+        BuildError: the text does not run.
+    """
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise BuildError(explain(error, path)) from error
+    return module
+
+
+def build_candidate(
+    candidate: Candidate,
+    task: Task,
+    workloads: tuple[Workload, ...],
+    *,
+    arch: str,
+    path: Path,
+    building: Callable[[str], None],
+) -> Iterator[Build]:
+    """Compile a candidate for every distinct pair of static axes and knobs among the workloads.
+
+    The module's text is put at `path`; `building` is told before each compilation, so that a hang
+    can be named.
+
+    Raises:
+        BuildError: the module does not load, has no entry, or has knobs that the task does not know.
+    """
+    _check_knobs(candidate, task.knob_space)
+    building("loading the module")
+    module = load_module(candidate.source, path)
+    if not hasattr(module, "build"):
+        yield Build("run", workloads, run_entry(module, task.definition))
+        return
+    for axes, knobs, served in _binaries(module, candidate, task.definition, workloads):
+        what = ", ".join(f"{name}={value}" for name, value in {**axes, **knobs}.items()) or "one binary"
+        building(what)
+        try:
+            launch = module.build(dict(axes), dict(knobs))
+            if not callable(launch):
+                raise TypeError(f"build returned {type(launch).__name__}, not a callable")
+            reports, log = _report(launch, arch, axes)
+            yield Build(what, served, Launch(launch, returns_outputs=False), log, reports)
+        except (Exception, SystemExit) as error:
+            yield Build(what, served, None, explain(error, path))
+
+
+def run_entry(module: ModuleType, definition: Definition) -> Launch:
+    """The `run` of a module, in whichever of the two styles its parameters show.
+
+    Raises:
+        BuildError: there is no `run`, or its parameters fit neither style.
+    """
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise BuildError("the module defines neither build(axes, knobs) nor run(*inputs, *outputs)")
+    parameters = len(inspect.signature(run).parameters)
+    inputs, outputs = len(definition.inputs), len(definition.outputs)
+    if parameters not in {inputs, inputs + outputs}:
+        raise BuildError(
+            f"run takes {parameters} parameters; {definition.name} needs {inputs} (inputs, returning "
+            f"outputs) or {inputs + outputs} (inputs, then outputs to fill)"
+        )
+    return Launch(run, returns_outputs=parameters == inputs)
+
+
+def explain(error: BaseException, path: Path) -> str:
+    """An error as the kernel's author needs it: what happened, then where in the kernel's text."""
+    text = ANSI.sub("", str(error)).strip().removeprefix("error:").strip()
+    first = type(error).__name__
+    if isinstance(error, SystemExit):
+        text = f"the kernel module called exit({error.code})"
+    elif first not in text.split("\n", 1)[0] and not first.startswith("DSL"):
+        text = f"{first}: {text}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    if frames:
+        text += f"\n  at {path.name}:{frames[-1].lineno}: {frames[-1].line}"
+    return text.replace(str(path), path.name)[:LOG_CHARS]
+
+
+def _check_knobs(candidate: Candidate, knob_space: KnobSpace | None) -> None:
+    """A typo in a knob's name must not pass for an experiment. Hand-written kernels may have none."""
+    if knob_space is None:
+        return
+    try:
+        for knobs in (candidate.knobs, *(rule.knobs for rule in candidate.rules)):
+            if knobs:
+                knob_space.check(knobs)
+    except TaskError as error:
+        raise BuildError(str(error)) from error
+
+
+def _binaries(
+    module: ModuleType, candidate: Candidate, definition: Definition, workloads: tuple[Workload, ...]
+) -> Iterator[tuple[dict[str, int], Knobs, tuple[Workload, ...]]]:
+    static = tuple(getattr(module, "STATIC_AXES", definition.axes))
+    if unknown := [name for name in static if name not in definition.axes]:
+        raise BuildError(
+            f"STATIC_AXES names '{unknown[0]}'; {definition.name} has: {', '.join(definition.axes)}"
+        )
+    groups: dict[tuple[object, ...], list[Workload]] = {}
+    for workload in workloads:
+        axes = definition.axis_values(workload.axes)
+        knobs = candidate.knobs_for(axes)
+        key = (*(axes[name] for name in static), *sorted(knobs.items()))
+        groups.setdefault(key, []).append(workload)
+    for served in groups.values():
+        axes = definition.axis_values(served[0].axes)
+        yield {name: axes[name] for name in static}, candidate.knobs_for(axes), tuple(served)
+
+
+def _report(
+    launch: Callable[..., Any], arch: str, axes: dict[str, int]
+) -> tuple[tuple[StaticReport, ...], str]:
+    from kwiki_kernels.static_report import static_reports  # noqa: PLC0415 - a run(...) needs none
+
+    cubins = [compiled.__cubin__ for compiled in getattr(launch, "compiled", ())]
+    if not cubins or None in cubins:
+        return (), "no static report: launch.compiled holds no cubin"
+    try:
+        return tuple(report for cubin in cubins for report in static_reports(cubin, arch, axes)), ""
+    except (OSError, ValueError) as error:
+        return (), f"no static report: {error}"

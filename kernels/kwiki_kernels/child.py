@@ -1,0 +1,161 @@
+"""One candidate in a process of its own: `python -m kwiki_kernels.child REQUEST.json FD`.
+
+Builds without a CUDA context, tells the keeper (messages on file descriptor FD), waits for its
+word on standard input, then checks and times every workload on the GPU. Whatever a kernel does to
+this process, the keeper outlives it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
+from kwiki_kernels.device import environment, local_gpu
+from kwiki_kernels.evaluation import Record, Status, WorkloadResult
+from kwiki_kernels.job import Candidate
+from kwiki_kernels.messages import (
+    GO,
+    Building,
+    Built,
+    Done,
+    Failed,
+    Judged,
+    Measured,
+    Ready,
+    Request,
+    Started,
+)
+from kwiki_kernels.task import Task, parse_task
+
+PR_SET_PDEATHSIG = 1
+FILE_LIMIT_BYTES = 1 << 30
+
+Send = Callable[[Record], None]
+
+
+def main(request_path: Path, fd: int) -> None:
+    """Serve one request."""
+    _confine(fd)
+    request = Request.model_validate_json(request_path.read_bytes())
+
+    def send(message: Record) -> None:
+        os.write(fd, message.model_dump_json().encode() + b"\n")
+
+    if request.candidate is None:
+        _wait_for_gpu(send)
+        measure_machine(request, send)
+    else:
+        judge_candidate(request, request.candidate, send)
+    send(Done())
+
+
+def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
+    """Build, then check and time each workload where the request asks for it."""
+    job = request.job
+    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    try:
+        builds = tuple(_builds(request, candidate, task, send))
+    except BuildError as error:
+        send(Failed(status=Status.COMPILE_ERROR, log=str(error)))
+        return
+    if request.measure:
+        import torch  # noqa: F401, PLC0415 - seconds of host work that need no GPU yet
+    for build in builds:
+        for workload in build.workloads if build.launch is None else ():
+            axes = task.definition.axis_values(workload.axes)
+            failed = WorkloadResult(
+                uuid=workload.uuid,
+                axes=axes,
+                knobs=candidate.knobs_for(axes),
+                status=Status.COMPILE_ERROR,
+                log=f"{build.log}\n  while building {build.what}",
+            )
+            send(Judged(result=failed))
+    reports = tuple(report for build in builds for report in build.reports)
+    logs = dict.fromkeys(build.log for build in builds if build.launch and build.log)
+    send(Built(reports=reports, log="\n".join(logs)))
+    if request.measure and any(build.launch for build in builds):
+        _wait_for_gpu(send)
+        _judge_workloads(request, candidate, task, builds, send)
+
+
+def measure_machine(request: Request, send: Send) -> None:
+    """The figures that every timing of this job is read against."""
+    from kwiki_kernels import timing  # noqa: PLC0415 - imports torch
+
+    figures = {
+        "copy_gbps": timing.copy_gbps(request.job.protocol),
+        "timer_floor_us": timing.timer_floor_us(request.job.protocol),
+    }
+    gpu = local_gpu()  # asked now, while the clock is still up from the copies
+    measured = environment(gpu).model_copy(
+        update={**figures, "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None}
+    )
+    versions = {**measured.versions, "cuda": timing.cuda_version()}
+    send(Measured(environment=measured.model_copy(update={"versions": versions})))
+
+
+def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> Iterator[Build]:
+    workloads = tuple(task.workload(uuid) for uuid in request.job.workload_uuids)
+    path = Path.cwd() / "kernel.py"
+    if request.baseline:
+        module = load_module(candidate.source, path)
+        yield Build("run", workloads, run_entry(module, task.definition))
+        return
+    yield from build_candidate(
+        candidate,
+        task,
+        workloads,
+        arch=request.job.arch,
+        path=path,
+        building=lambda what: send(Building(what=what)),
+    )
+
+
+def _judge_workloads(
+    request: Request, candidate: Candidate, task: Task, builds: tuple[Build, ...], send: Send
+) -> None:
+    from kwiki_kernels.trial import Trial  # noqa: PLC0415 - imports torch
+
+    reference = load_module(task.reference, Path.cwd() / "reference.py").run
+    launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
+    for uuid in request.job.workload_uuids:
+        launch = launches[uuid]
+        if launch is None:
+            continue
+        workload = task.workload(uuid)
+        send(Started(uuid=uuid))
+        trial = Trial(task.definition, workload, reference, request.job.seed, "cuda")
+        result = trial.judge(launch, request.job.protocol)
+        axes = task.definition.axis_values(workload.axes)
+        send(Judged(result=result.model_copy(update={"knobs": candidate.knobs_for(axes)})))
+        if result.status is Status.RUNTIME_ERROR:
+            return  # a CUDA error sticks to the context: nothing after it could be believed
+
+
+def _wait_for_gpu(send: Send) -> None:
+    if sys.stdin.buffer.readline() != GO:
+        sys.exit("the keeper went away")
+    import torch  # noqa: PLC0415
+
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    send(Ready())
+
+
+def _confine(fd: int) -> None:
+    """Die with the keeper, write no core and no endless file, lend the channel to nobody."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
+    os.set_inheritable(fd, False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,221 @@
+"""The verdict: every candidate of a job becomes an Evaluation, whatever it does to its process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from kwiki_kernels.device import check_arch, environment, local_gpu
+from kwiki_kernels.errors import GpuError
+from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
+from kwiki_kernels.job import Candidate, Job
+from kwiki_kernels.keeper import Course, supervise
+from kwiki_kernels.messages import Built, Done, Failed, Judged, Measured, Ready, Request
+from kwiki_kernels.task import Task, parse_task
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all candidates of a job share."""
+
+    job: Job
+    task: Task
+    machine: Environment
+    why_not: str | None
+    """Why nothing is measured here; None where it is."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome for one candidate."""
+
+    status: Status
+    log: str
+    results: tuple[WorkloadResult, ...] = ()
+
+
+def run_job(
+    job: Job,
+    *,
+    parallel_builds: int | None = None,
+    skip: Collection[str] = (),
+    on_result: Callable[[Evaluation], None] = lambda _: None,
+    stop: threading.Event | None = None,
+) -> list[Evaluation]:
+    """Judge the baselines and candidates of a job, in the job's order.
+
+    Builds run `parallel_builds` at a time (default: one per core); the GPU serves one candidate at
+    a time. Candidates named in `skip` are left out. `on_result` sees each verdict as it falls, on
+    the calling thread. Setting `stop`, or Ctrl-C, kills every child before this returns or raises.
+
+    Raises:
+        TaskError: the job's task or a workload of it cannot be read.
+        ArchError: the job's architecture is unknown.
+        GpuError: the GPU does not answer.
+    """
+    stop = stop or threading.Event()
+    check_arch(job.arch)
+    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    for uuid in job.workload_uuids:
+        task.workload(uuid)
+    entries = [entry for entry in _entries(job, task) if entry[0].id not in skip]
+    why_not = unmeasured_because(job)
+    machine = environment(local_gpu()) if why_not or not entries else measure_machine(job, stop)
+    bench = Bench(job, task, machine, why_not)
+    verdicts: dict[str, Evaluation] = {}
+    workers = parallel_builds or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge") as pool:
+        try:
+            futures = [
+                pool.submit(evaluate, bench, candidate, baseline=baseline, stop=stop)
+                for candidate, baseline in entries
+            ]
+            for future in as_completed(futures):
+                verdict = future.result()
+                verdicts[verdict.candidate_id] = verdict
+                on_result(verdict)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [verdicts[candidate.id] for candidate, _ in entries]
+
+
+def unmeasured_because(job: Job) -> str | None:
+    """Why this job is only compiled on this machine, in one sentence; None where it is measured."""
+    if job.stage == "build":
+        return "compiled only, as the job asks: nothing was measured"
+    gpu = local_gpu()
+    if gpu is None:
+        return f"no GPU here: compiled for {job.arch}, nothing was measured"
+    if gpu.arch != job.arch:
+        return f"this GPU is an {gpu.name} ({gpu.arch}), the job is for {job.arch}: nothing was measured"
+    return None
+
+
+def measure_machine(job: Job, stop: threading.Event) -> Environment:
+    """Copy bandwidth and timer floor of the GPU, in a process of its own.
+
+    Raises:
+        GpuError: the GPU does not answer.
+    """
+    request = Request(job=_bare(job), candidate=None, baseline=False, measure=True)
+    course = supervise(request, stop)
+    for message in course.messages:
+        if isinstance(message, Measured):
+            return message.environment
+    reason = "it did not answer in time" if course.timed_out else course.ending
+    raise GpuError(f"the GPU cannot be used: {reason}. The process printed:\n{course.log}")
+
+
+def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: threading.Event) -> Evaluation:
+    """The verdict on one candidate.
+
+    Raises:
+        GpuError: the GPU no longer answers, and it was not this candidate's doing.
+        Cancelled: `stop` was set.
+    """
+    job, why_not = bench.job, bench.why_not
+    if baseline and why_not:
+        course, verdict = Course(), Verdict(Status.UNMEASURED, why_not)
+    else:
+        request = Request(job=_bare(job), candidate=candidate, baseline=baseline, measure=not why_not)
+        course = supervise(request, stop)
+        if not why_not and course.said(Built) and not course.said(Ready, Failed, Done):
+            measure_machine(job, stop)
+        verdict = judge(course, bench, candidate)
+    return Evaluation(
+        candidate_id=candidate.id,
+        code_hash=candidate.code_hash,
+        task=bench.task.name,
+        arch=job.arch,
+        status=verdict.status,
+        log=verdict.log,
+        results=verdict.results,
+        static_reports=tuple(r for m in course.messages if isinstance(m, Built) for r in m.reports),
+        environment=bench.machine,
+        seed=job.seed,
+        job_id=job.id,
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        build_s=round(course.build_s, 3),
+        judge_s=round(course.judge_s, 3),
+    )
+
+
+def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
+    """Read a child's course: one result per workload, none where the candidate failed as a whole."""
+    limits = bench.job.protocol
+    for message in course.messages:
+        if isinstance(message, Failed):
+            return Verdict(message.status, message.log)
+    if not course.said(Built):
+        if course.timed_out:
+            log = f"not built within {limits.build_timeout_s:g} s: stopped {course.doing}"
+            return Verdict(Status.TIMEOUT, log)
+        return Verdict(Status.RUNTIME_ERROR, _with_output(course.ending, course))
+    judged = {m.result.uuid: m.result for m in course.messages if isinstance(m, Judged)}
+    status, log = _ending(course, bench)
+    results = []
+    for uuid in bench.job.workload_uuids:
+        if uuid not in judged:
+            judged[uuid] = _unjudged(bench, candidate, uuid, status, log)
+            if not bench.why_not:
+                status, log = Status.UNMEASURED, f"not run: the process ended on workload {uuid}"
+        results.append(judged[uuid])
+    notes = [m.log for m in course.messages if isinstance(m, Built) and m.log]
+    failed = next((r for r in results if r.status is not Status.PASSED), None)
+    if failed is None:
+        return Verdict(Status.PASSED, "\n".join(notes), tuple(results))
+    log = failed.log if failed.status is Status.UNMEASURED else f"workload {failed.uuid}: {failed.log}"
+    return Verdict(failed.status, "\n".join([log, *notes]), tuple(results))
+
+
+def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log: str) -> WorkloadResult:
+    definition = bench.task.definition
+    axes = definition.axis_values(bench.task.workload(uuid).axes)
+    return WorkloadResult(
+        uuid=uuid,
+        axes=axes,
+        knobs=candidate.knobs_for(axes),
+        status=status,
+        log=log,
+        bytes_moved=definition.bytes_moved(axes),
+    )
+
+
+def _ending(course: Course, bench: Bench) -> tuple[Status, str]:
+    """What the first workload without a result of its own died of."""
+    if bench.why_not:
+        return Status.UNMEASURED, bench.why_not
+    if course.timed_out:
+        limit = bench.job.protocol.judge_timeout_s
+        return Status.TIMEOUT, f"not judged within {limit:g} s: stopped {course.doing}"
+    if course.said(Done):
+        return Status.UNMEASURED, "not run: an earlier workload broke the GPU's context"
+    return Status.RUNTIME_ERROR, _with_output(course.ending, course)
+
+
+def _with_output(sentence: str, course: Course) -> str:
+    return f"{sentence}; it printed last:\n{course.log}" if course.log else sentence
+
+
+def _bare(job: Job) -> Job:
+    return job.model_copy(update={"candidates": ()})
+
+
+def _entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
+    """What to judge, and whether each is a baseline; these come first, as all else is read against them."""
+    baselines = [
+        Candidate(
+            id="baseline" if name == "baseline" else f"baseline:{name}",
+            intent="what a candidate must beat",
+            policy="baseline",
+            source=text,
+        )
+        for name, text in sorted(task.baselines.items(), key=lambda item: (item[0] != "baseline", item[0]))
+    ]
+    return [(b, True) for b in baselines if job.baselines] + [(c, False) for c in job.candidates]
