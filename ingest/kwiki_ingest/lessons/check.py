@@ -53,9 +53,13 @@ def _check_claims_no_more_than_the_gate_gives(lesson: Lesson) -> None:
         )
     for field in ("contradicts", "superseded_by"):
         if getattr(lesson, field):
-            raise LessonRefusedError(f"{field}: the gate sets this field when it compares lessons; leave it out")
+            raise LessonRefusedError(
+                f"{field}: the gate sets this field when it compares lessons; leave it out"
+            )
     if lesson.confidence is Confidence.VERIFIED:
-        raise LessonRefusedError("confidence: verified is given by the gate, after a second run; leave it out")
+        raise LessonRefusedError(
+            "confidence: verified is given by the gate, after a second run; leave it out"
+        )
     if not is_proven(lesson) and lesson.confidence is not Confidence.EXPERIMENTAL:
         raise LessonRefusedError(
             f"confidence: {lesson.confidence} needs an effect and evidence; without them it is experimental"

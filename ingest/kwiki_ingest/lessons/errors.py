@@ -1,9 +1,9 @@
 """What can go wrong on the write path.
 
 WikiError
-├── LessonRefusedError       the lesson breaks a rule of the gate; the sentence begins with the field
-├── LessonWriteError        the lock or the disk refuses; what stood before still stands
-└── LedgerError       the counters cannot be read or written
+├── LessonRefusedError  the lesson breaks a rule of the gate; the sentence begins with the field
+├── LessonWriteError    the lock or the disk refuses; what stood before still stands
+└── LedgerError         the counters cannot be read or written
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from kwiki_ingest.errors import WikiIndexError, PageError, nearest
+from kwiki_ingest.errors import PageError, WikiError, nearest
 from kwiki_ingest.lessons import write
 from kwiki_ingest.lessons.check import check
 from kwiki_ingest.lessons.decide import Action, Verdict, decide
@@ -153,11 +153,11 @@ def _read_lessons(wiki: Wiki) -> list[_Standing]:
 
 
 def _update_index(wiki: Wiki) -> str | None:
-    from kwiki_ingest.index.sync import sync  # noqa: PLC0415 -- only a stored lesson needs the index
+    from kwiki_ingest.index.sync import sync
 
     try:
-        sync(wiki)
-    except WikiIndexError as problem:
+        sync(wiki, lock_timeout_s=write.LOCK_WAIT_S)
+    except WikiError as problem:
         return str(problem)
     return None
 

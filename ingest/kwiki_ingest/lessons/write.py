@@ -53,7 +53,7 @@ def create(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, old: bytes, new: bytes) -> None:
-    """Replace a file that still holds `old`. Raises LessonWriteError when it does not, or the disk refuses."""
+    """Replace a file that still holds `old`. LessonWriteError when it does not, or the disk refuses."""
 
     def swap(temporary: Path) -> None:
         if path.read_bytes() != old:
@@ -81,7 +81,9 @@ def _place(path: Path, content: bytes, move: Callable[[Path], None]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except FileExistsError:
-        raise LessonWriteError(f"{path} already exists and is never overwritten; nothing was written.") from None
+        raise LessonWriteError(
+            f"{path} already exists and is never overwritten; nothing was written."
+        ) from None
     except OSError as error:
         raise LessonWriteError(_sentence(path, error)) from error
 
