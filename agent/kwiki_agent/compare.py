@@ -1,0 +1,96 @@
+"""Ratios of two verdicts with an interval: what promotion and lessons rest on.
+
+Only evaluations of one job are compared, since a job is one lease of one GPU: figures of
+different leases differ by clocks and neighbours more than kernels do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from kwiki_kernels.evaluation import Evaluation, Record, Status, Timing
+
+RESAMPLES = 400
+
+
+class Ratio(Record):
+    """Time of `before` over time of `after`, geometric mean over workloads: above 1, `after` is faster."""
+
+    before: str
+    after: str
+    value: float
+    low: float
+    high: float
+    """95 % bootstrap interval over rounds and iterations."""
+    n: int
+    """Samples on each side, all workloads together."""
+
+    @property
+    def faster(self) -> bool:
+        return self.low > 1.0
+
+    @property
+    def slower(self) -> bool:
+        return self.high < 1.0
+
+
+def compare(
+    before: Evaluation, after: Evaluation, *, workloads: Iterable[str] | None = None, seed: int = 0
+) -> Ratio | None:
+    """How much faster `after` is than `before` on the workloads both passed.
+
+    Args:
+        workloads: uuids to compare on; all common ones by default.
+
+    Returns:
+        None where a workload asked for was not timed on both sides, or none is common.
+    """
+    left, right = timings(before), timings(after)
+    chosen = sorted(left.keys() & right.keys()) if workloads is None else list(workloads)
+    if not chosen or any(uuid not in left or uuid not in right for uuid in chosen):
+        return None
+    rng = np.random.default_rng(seed)
+    log_ratio = np.zeros(RESAMPLES)
+    point = 0.0
+    n = 0
+    for uuid in chosen:
+        a, b = np.asarray(left[uuid].device_us), np.asarray(right[uuid].device_us)
+        point += math.log(np.median(a) / np.median(b))
+        log_ratio += np.log(_resampled_medians(a, rng) / _resampled_medians(b, rng))
+        n += min(a.size, b.size)
+    log_ratio /= len(chosen)
+    low, high = np.exp(np.quantile(log_ratio, [0.025, 0.975]))
+    return Ratio(
+        before=before.candidate_id,
+        after=after.candidate_id,
+        value=math.exp(point / len(chosen)),
+        low=float(low),
+        high=float(high),
+        n=n,
+    )
+
+
+def timings(evaluation: Evaluation) -> dict[str, Timing]:
+    """Workload uuid to timing, for the workloads that passed."""
+    return {
+        result.uuid: result.timing
+        for result in evaluation.results
+        if result.status is Status.PASSED and result.timing is not None
+    }
+
+
+def geomean_us(evaluation: Evaluation, workloads: Iterable[str] | None = None) -> float:
+    """Geometric mean of the median device times, us; over the passed workloads by default."""
+    times = timings(evaluation)
+    chosen = list(times if workloads is None else workloads)
+    return math.exp(sum(math.log(times[uuid].median_us) for uuid in chosen) / len(chosen))
+
+
+def _resampled_medians(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """[RESAMPLES] medians of samples [rounds, iterations]: rounds drawn with replacement, then iterations."""
+    rounds, iterations = samples.shape
+    picked = rng.integers(rounds, size=(RESAMPLES, rounds, 1))
+    drawn = samples[picked, rng.integers(iterations, size=(RESAMPLES, rounds, iterations))]
+    return np.median(drawn.reshape(RESAMPLES, -1), axis=1)

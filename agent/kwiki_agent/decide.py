@@ -1,0 +1,98 @@
+"""The rules of promotion and of stopping. Code decides; no policy and no model can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kwiki_kernels.evaluation import Evaluation
+
+from kwiki_agent.compare import Ratio, compare
+from kwiki_agent.contract import Contract
+from kwiki_agent.state import Phase, RunState
+from kwiki_agent.trials import Trial, best
+
+STALLED_BEFORE_STOP = 3
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The new incumbent and the measured ratio that justifies it; no ratio where nothing is measured."""
+
+    candidate_id: str
+    ratio: Ratio | None
+
+
+def promote(contract: Contract, incumbent: str | None, batch: list[str], verdicts: dict[str, Evaluation],
+            trials: list[Trial]) -> Promotion | None:  # fmt: skip
+    """The candidate of this batch that replaces the incumbent, if one earned it.
+
+    It passed on every workload and is faster than the incumbent, measured in the same job, by more
+    than the contract's `min_gain` with the whole 95 % interval above it. Without an incumbent the
+    fastest that passed is taken. Where nothing could be measured, the best static score leads the
+    search, without any claim.
+    """
+    scored = [trial for trial in trials if trial.candidate.id in batch and trial.score is not None]
+    measured = [trial for trial in scored if trial.kind == "measured"]
+    if not measured:
+        return _lead_by_static_score(incumbent, scored, trials)
+    if incumbent is None or incumbent not in verdicts:
+        leader = best(measured)
+        return Promotion(leader.candidate.id, None) if leader else None
+    ratios = [
+        ratio
+        for trial in measured
+        if trial.candidate.id != incumbent
+        and (
+            ratio := compare(verdicts[incumbent], verdicts[trial.candidate.id], workloads=contract.workloads)
+        )
+        and ratio.low > 1.0 + contract.min_gain
+    ]
+    if not ratios:
+        return None
+    winner = max(ratios, key=lambda ratio: ratio.value)
+    return Promotion(winner.after, winner)
+
+
+def _lead_by_static_score(
+    incumbent: str | None, scored: list[Trial], trials: list[Trial]
+) -> Promotion | None:
+    leader = best(scored)
+    standing = next((trial for trial in trials if trial.candidate.id == incumbent), None)
+    if leader is None or leader.score is None:
+        return None
+    if standing is not None and standing.score is not None and leader.score <= standing.score:
+        return None
+    return Promotion(leader.candidate.id, None)
+
+
+def next_phase(contract: Contract, state: RunState, spent_s: float) -> tuple[Phase, str | None]:
+    """The phase of the next round, and why the run stops if it does.
+
+    Search until the budget, three stalled rounds or an empty proposal; then ablate around the
+    incumbent once; then confirm the
+    winner, dispatched by shape where that pays, beside default and baselines in one lease; then stop.
+
+    Args:
+        spent_s: seconds of building and judging so far.
+    """
+    phase = state["phase"]
+    searched_out = (
+        not state["batch"]
+        or state["searched"] >= contract.max_candidates
+        or state["stalled"] >= STALLED_BEFORE_STOP
+    )
+    if spent_s >= contract.max_judge_s:
+        return phase, f"the budget of {contract.max_judge_s:.0f} s of building and judging is spent"
+    if phase == "search":
+        if not searched_out:
+            return "search", None
+        return ("search", "no candidate passed") if state.get("incumbent") is None else ("ablate", None)
+    if phase == "ablate":
+        return "confirm", None
+    return "confirm", _why_search_ended(contract, state)
+
+
+def _why_search_ended(contract: Contract, state: RunState) -> str:
+    if state["searched"] >= contract.max_candidates:
+        return f"all {contract.max_candidates} candidates of the budget were tried"
+    return "the search brought nothing more"

@@ -1,0 +1,263 @@
+"""The steps of the loop, one function a node. Each reads the state and the run folder, writes the run
+folder, and returns what changed in the state; run twice from the same checkpoint it does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kwiki_ingest.lessons.ledger import record
+from kwiki_ingest.search.retrieve import Hit, by_profile, search
+from kwiki_ingest.wiki import Wiki
+from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.executor import Executor
+from kwiki_kernels.job import Candidate, Job
+from kwiki_kernels.task import Task
+from langgraph.types import interrupt
+
+from kwiki_agent import __version__
+from kwiki_agent.contract import MAX_CARDS, Contract
+from kwiki_agent.decide import next_phase, promote
+from kwiki_agent.policy import Brief, Policy
+from kwiki_agent.profile import metrics_of, query_for
+from kwiki_agent.reflect import write_lessons
+from kwiki_agent.report import write_report
+from kwiki_agent.runs import RunFolder
+from kwiki_agent.state import Card, KnobAdvice, RunState, Stage
+from kwiki_agent.trials import Trial, default_candidate, fastest_by_workload, history, last_verdict
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What the nodes work with. `builder` compiles here; `executor` judges, here or elsewhere."""
+
+    run: RunFolder
+    contract: Contract
+    task: Task
+    wiki: Wiki
+    policy: Policy
+    builder: Executor
+    executor: Executor
+    say: Callable[[str], None]
+    """Takes one line of progress."""
+
+
+def prepare(state: RunState, loop: Loop) -> RunState:
+    """Open the books of a new run."""
+    loop.say(f"run {loop.run.id}: {loop.task.name} on {loop.contract.arch}")
+    return {"phase": "search", "stage": "draft", "round": 0, "known": 0, "searched": 0, "stalled": 0}
+
+
+def retrieve(state: RunState, loop: Loop) -> RunState:
+    """Ask the wiki what helps at this stage: by words, and by the incumbent's profile."""
+    if not loop.contract.use_cards:
+        return {"cards": []}
+    query = query_for(state["stage"], loop.task, state.get("metrics", {}))
+    hits = search(loop.wiki, query, arch=loop.contract.arch, k=MAX_CARDS, store="chroma")
+    selected = by_profile(loop.wiki, state.get("metrics", {}), loop.contract.arch)
+    cards = _cards_to_use([*selected, *hits], loop.task)
+    loop.run.append_line(
+        "retrievals.jsonl",
+        {
+            "round": state["round"],
+            "stage": state["stage"],
+            "query": query,
+            "cards": [card["id"] for card in cards],
+            "hits": [hit.page_id for hit in hits],
+        },
+    )
+    record(loop.wiki, "retrieved", [card["id"] for card in cards], run=loop.run.id)
+    loop.say(f"round {state['round'] + 1}: cards {', '.join(card['id'] for card in cards) or 'none'}")
+    return {"cards": cards}
+
+
+def propose(state: RunState, loop: Loop) -> RunState:
+    """Let the policy name the next candidates."""
+    trials = history(loop.run)[: state["known"]]
+    brief = Brief(
+        contract=loop.contract,
+        task=loop.task,
+        phase=state["phase"],
+        round=state["round"],
+        trials=tuple(trials),
+        incumbent=state.get("incumbent"),
+        cards=tuple(state["cards"]),
+        stalled=state["stalled"],
+        best_per_workload=fastest_by_workload(loop.run, state.get("incumbent")),
+    )
+    candidates = loop.policy.propose(brief)
+    for candidate in candidates:
+        loop.run.save_candidate(candidate)
+    loop.say(f"{state['phase']}: {len(candidates)} candidates")
+    return {
+        "batch": [candidate.id for candidate in candidates],
+        "known": state["known"] + len(candidates),
+        "searched": state["searched"] + (len(candidates) if state["phase"] == "search" else 0),
+        "round": state["round"] + 1,
+    }
+
+
+def build(state: RunState, loop: Loop) -> RunState:
+    """Compile the batch here, for the run's architecture: what does not build never reaches a GPU."""
+    candidates = [loop.run.candidate(candidate_id) for candidate_id in state["batch"]]
+    for verdict in _judge(loop, loop.builder, _job(state, loop, candidates, stage="build")):
+        loop.run.save_build(verdict)
+    survivors = [
+        candidate.id
+        for candidate in candidates
+        if (verdict := loop.run.build(candidate.id)) and verdict.status is Status.UNMEASURED
+    ]
+    loop.say(f"build: {len(survivors)} of {len(candidates)} compiled")
+    return {"survivors": survivors}
+
+
+def check(state: RunState, loop: Loop) -> RunState:
+    """Hand the survivors to the executor and wait for the verdicts.
+
+    The incumbent goes with them, so that every comparison is made within one lease. The first job
+    also carries the task's baselines; the last one the baselines and the task's default, so that the
+    final figures come from one lease. A spool that has not answered interrupts the graph here;
+    `kernel-agent resume` comes back to this line.
+    """
+    confirming = state["phase"] == "confirm"
+    if not state["survivors"] and not confirming:
+        return {}
+    standing = [state.get("incumbent"), default_candidate(loop.run) if confirming else None]
+    ids = dict.fromkeys([*state["survivors"], *filter(None, standing)])
+    candidates = [loop.run.candidate(candidate_id) for candidate_id in ids]
+    baselines = confirming or state["round"] == 1
+    job = _job(state, loop, candidates, stage="judge", baselines=baselines)
+    loop.run.save_job(job)
+    verdicts = _judge(loop, loop.executor, job)
+    loop.run.save_evaluations(job.id, verdicts)
+    wrong = sum(verdict.status not in (Status.PASSED, Status.UNMEASURED) for verdict in verdicts)
+    loop.say(f"check: {len(verdicts) - wrong} of {len(verdicts)} right")
+    return {"job_id": job.id}
+
+
+def measure(state: RunState, loop: Loop) -> RunState:
+    """Turn samples into scores, and say where the batch stands."""
+    for trial in history(loop.run):
+        if trial.candidate.id in state["batch"]:
+            score = "-" if trial.score is None else f"{trial.score:.3f}"
+            loop.say(f"  {trial.candidate.id} {trial.status} {trial.kind} {score}")
+    return {}
+
+
+def profile(state: RunState, loop: Loop) -> RunState:
+    """Reduce the best verdict of the batch to the metrics that pages' triggers speak of."""
+    trials = [trial for trial in history(loop.run) if trial.candidate.id in state["batch"]]
+    leader = max((t for t in trials if t.score is not None), key=lambda t: t.score or 0.0, default=None)
+    verdict = last_verdict(loop.run, leader.candidate.id)[0] if leader else None
+    return {"metrics": metrics_of(verdict) if verdict else {}, "stage": _stage(trials)}
+
+
+def decide(state: RunState, loop: Loop) -> RunState:
+    """Promote by rule, count stalled rounds, choose the next phase or the end."""
+    verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
+    trials = history(loop.run)
+    promotion = promote(loop.contract, state.get("incumbent"), state["batch"], verdicts, trials)
+    changed: RunState = {"stalled": 0 if promotion else state["stalled"] + 1}
+    if promotion:
+        changed["incumbent"] = promotion.candidate_id
+        gain = f" {promotion.ratio.value:.3f}x" if promotion.ratio else ""
+        loop.say(f"decide: {promotion.candidate_id} leads{gain}")
+        loop.run.append_line(
+            "promotions.jsonl",
+            {
+                "round": state["round"],
+                "candidate": promotion.candidate_id,
+                "ratio": promotion.ratio.model_dump() if promotion.ratio else None,
+            },
+        )
+    spent_s = sum(
+        v.build_s + v.judge_s for job in loop.run.judged_jobs() for v in loop.run.evaluations(job).values()
+    )
+    after: RunState = {**state, **changed}
+    phase, stop = next_phase(loop.contract, after, spent_s)
+    changed["phase"] = phase
+    if stop:
+        changed["stop"] = stop
+        loop.say(f"decide: stop, {stop}")
+    return changed
+
+
+def reflect(state: RunState, loop: Loop) -> RunState:
+    """Propose lessons from measured differences; the wiki's write gate decides."""
+    for line in write_lessons(loop.run, loop.task, loop.wiki, state.get("incumbent")):
+        loop.say(f"lesson: {line}")
+    return {}
+
+
+def finish(state: RunState, loop: Loop) -> RunState:
+    """Write the report."""
+    report = write_report(loop.run, loop.task, state)
+    loop.say(f"report: {report}")
+    return {}
+
+
+def _judge(loop: Loop, executor: Executor, job: Job) -> list[Evaluation]:
+    """Submit once, collect, and interrupt the graph while the answer is not there."""
+    verdicts = executor.collect(job.id)
+    if verdicts is None:
+        executor.submit(job)
+        verdicts = executor.collect(job.id)
+    while verdicts is None:
+        interrupt({"waiting_for": job.id, "executor": executor.name})
+        verdicts = executor.collect(job.id)
+    return verdicts
+
+
+def _job(
+    state: RunState, loop: Loop, candidates: list[Candidate], *, stage: str, baselines: bool = False
+) -> Job:
+    return Job.model_validate(
+        {
+            "id": f"{loop.run.id}.r{state['round']:03d}.{stage}",
+            "task_files": loop.task.files,
+            "workload_uuids": loop.contract.workloads,
+            "arch": loop.contract.arch,
+            "candidates": candidates,
+            "baselines": baselines,
+            "stage": stage,
+            "seed": loop.contract.seed * 1000 + state["round"],
+            "protocol": loop.contract.protocol,
+            "kernel_wiki_version": __version__,
+        }
+    )
+
+
+def _cards_to_use(hits: list[Hit], task: Task) -> list[Card]:
+    """At most MAX_CARDS different pages; pages of another operator family are no help."""
+    cards: dict[str, Card] = {}
+    for hit in hits:
+        if hit.op in (None, "any", task.definition.op_type):
+            cards.setdefault(hit.page_id, _card(hit))
+    return list(cards.values())[:MAX_CARDS]
+
+
+def _card(hit: Hit) -> Card:
+    return {
+        "id": hit.page_id,
+        "title": hit.title,
+        "status": str(hit.status),
+        "confidence": str(hit.confidence),
+        "text": hit.text,
+        "knobs": [_advice(knob.model_dump()) for knob in hit.knobs],
+    }
+
+
+def _advice(knob: dict[str, object]) -> KnobAdvice:
+    value = knob["value"]
+    return {**knob, "value": list(value) if isinstance(value, tuple) else value}  # type: ignore[typeddict-item]
+
+
+def _stage(trials: list[Trial]) -> Stage:
+    """What went wrong most in this round, hence what to ask the wiki next."""
+    statuses = [trial.status for trial in trials]
+    if statuses and all(status is Status.COMPILE_ERROR for status in statuses):
+        return "compile-error"
+    if any(status is Status.INCORRECT_NUMERICAL for status in statuses):
+        return "wrong-numbers"
+    return "too-slow"

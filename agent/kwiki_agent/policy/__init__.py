@@ -1,0 +1,42 @@
+"""Who proposes candidates. A policy sees what was tried and which cards were retrieved, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kwiki_kernels.job import Candidate
+from kwiki_kernels.task import Task
+
+from kwiki_agent.contract import Contract
+from kwiki_agent.state import Card, Phase
+from kwiki_agent.trials import Trial
+
+
+@dataclass(frozen=True)
+class Brief:
+    """Everything a policy may know when it proposes."""
+
+    contract: Contract
+    task: Task
+    phase: Phase
+    round: int
+    trials: tuple[Trial, ...]
+    incumbent: str | None
+    cards: tuple[Card, ...]
+    stalled: int
+    """Rounds in a row without a promotion; from two on, another direction is due."""
+    best_per_workload: dict[str, str]
+    """Workload uuid to the id of the candidate that was fastest on it."""
+
+
+class Policy(Protocol):
+    """Proposes up to `contract.batch` candidates; none means it has nothing left to try."""
+
+    name: str
+
+    def propose(self, brief: Brief) -> list[Candidate]: ...
+
+
+STALLED_BEFORE_NEW_DIRECTION = 2
+"""After this many rounds without a promotion a policy must leave the direction it was going."""

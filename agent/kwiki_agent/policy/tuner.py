@@ -1,0 +1,270 @@
+"""The tuner: searches the task's typed knobs with Optuna, seeded and steered by retrieved cards.
+
+It needs no model. Cards act in two ways: what they recommend is tried first, and the values that
+trusted cards advise against are left out until the search stalls. Without cards it is the same code
+on the whole space, hence a fair baseline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import optuna
+from kwiki_kernels.evaluation import Knobs, KnobValue
+from kwiki_kernels.job import Candidate, Rule
+from kwiki_kernels.task import KnobSpace, TaskError, holds
+
+from kwiki_agent.contract import AgentError
+from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
+from kwiki_agent.state import Card, KnobAdvice
+from kwiki_agent.trials import DEFAULT_INTENT
+
+ASKS_PER_CANDIDATE = 60
+"""How often Optuna is asked again for a point that is invalid or known before the round ends short."""
+
+
+class Tuner:
+    """Policy over a task's `knobs.json`."""
+
+    name = "tuner"
+
+    def propose(self, brief: Brief) -> list[Candidate]:
+        """Candidates of the current phase.
+
+        Raises:
+            AgentError: the task has no knobs to search.
+        """
+        space = brief.task.knob_space
+        if space is None:
+            raise AgentError(f"task {brief.task.name} has no knobs.json: the tuner has nothing to search")
+        match brief.phase:
+            case "search":
+                return list(_search(brief, _Space(space, brief)))
+            case "ablate":
+                return list(_ablate(brief, _Space(space, brief)))
+            case "confirm":
+                return list(_dispatch(brief))
+
+
+class _Space:
+    """The valid points of a run: the task's knobs, minus what is fixed, impossible or already tried."""
+
+    def __init__(self, space: KnobSpace, brief: Brief) -> None:
+        self.knobs = {
+            name: (brief.contract.fixed_knobs[name],) if name in brief.contract.fixed_knobs else spec.values
+            for name, spec in space.knobs.items()
+        }
+        self.default: Knobs = {**space.default, **brief.contract.fixed_knobs}
+        self._space = space
+        self._axes = [
+            brief.task.definition.axis_values(brief.task.workload(uuid).axes)
+            for uuid in brief.contract.workloads
+        ]
+        self._tried = {_key(trial.candidate.knobs) for trial in brief.trials if not trial.candidate.rules}
+
+    def is_new(self, knobs: Knobs) -> bool:
+        """Valid on every workload and not tried in this run; remembers it as tried."""
+        if _key(knobs) in self._tried or not all(self._space.valid(knobs, axes) for axes in self._axes):
+            return False
+        self._tried.add(_key(knobs))
+        return True
+
+    def advice(self, cards: Iterable[Card]) -> Iterator[tuple[Card, KnobAdvice]]:
+        """What cards say about knobs of this task, where it applies to at least half of the workloads."""
+        for card in cards:
+            for hint in card["knobs"]:
+                if hint["name"] in self.knobs and self._applies(hint["when"]):
+                    yield card, hint
+
+    def _applies(self, when: str | None) -> bool:
+        if when is None:
+            return True
+        try:
+            matching = sum(holds(when, axes) for axes in self._axes)
+        except TaskError:
+            return False
+        return 2 * matching >= len(self._axes)
+
+    def narrowed(self, advice: Iterable[KnobAdvice]) -> dict[str, tuple[KnobValue, ...]]:
+        """The knobs with the values left that the advice permits; advice that leaves none is ignored."""
+        values = dict(self.knobs)
+        for hint in advice:
+            if permitted := tuple(value for value in values[hint["name"]] if _permits(hint, value)):
+                values[hint["name"]] = permitted
+        return values
+
+
+def _search(brief: Brief, space: _Space) -> Iterator[Candidate]:
+    advice = list(space.advice(brief.cards))
+    number = itertools.count(len(brief.trials) + 1)
+    room = min(brief.contract.batch, brief.contract.max_candidates - len(brief.trials))
+    proposals = itertools.chain(
+        _seeds(space, advice), _ask(brief, space, advice)
+    )  # cards first, then the sampler
+    for knobs, intent, cards in itertools.islice(proposals, max(room, 0)):
+        yield _candidate(brief, next(number), knobs, intent, cards)
+
+
+def _seeds(
+    space: _Space, advice: list[tuple[Card, KnobAdvice]]
+) -> Iterator[tuple[Knobs, str, tuple[str, ...]]]:
+    """What each card recommends, then all cards together, then the task's default."""
+    by_card = {
+        card["id"]: [hint for other, hint in advice if other["id"] == card["id"]] for card, _ in advice
+    }
+    recommended = [
+        (hints, f"what card {card_id} recommends", (card_id,)) for card_id, hints in by_card.items()
+    ]
+    if len(by_card) > 1:
+        recommended.append(
+            ([hint for _, hint in advice], "what the cards recommend together", tuple(by_card))
+        )
+    for hints, intent, cards in recommended:
+        values = space.narrowed(hints)
+        knobs = {
+            name: default if default in values[name] else _nearest(default, values[name], space.knobs[name])
+            for name, default in space.default.items()
+        }
+        if space.is_new(knobs):
+            yield knobs, intent, cards
+    if space.is_new(space.default):
+        yield space.default, DEFAULT_INTENT, ()
+
+
+def _ask(
+    brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]
+) -> Iterator[tuple[Knobs, str, tuple[str, ...]]]:
+    """Points from Optuna. A stalled search leaves the cards' narrowing and explores at random."""
+    exploring = brief.stalled >= STALLED_BEFORE_NEW_DIRECTION
+    trusted = [(card, hint) for card, hint in advice if _narrows(card) and not exploring]
+    values = space.narrowed(hint for _, hint in trusted)
+    study = _study(brief, space.knobs, exploring)
+    intent = "explore at random: the search stalled" if exploring else "sample near what was fast"
+    for _ in range(ASKS_PER_CANDIDATE * brief.contract.batch):
+        trial = study.ask()
+        knobs: Knobs = {
+            name: options[trial.suggest_int(name, 0, len(options) - 1)]
+            for name, options in space.knobs.items()
+        }
+        if all(knobs[name] in values[name] for name in knobs) and space.is_new(knobs):
+            yield knobs, intent, tuple(dict.fromkeys(card["id"] for card, _ in trusted))
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+
+def _study(brief: Brief, knobs: dict[str, tuple[KnobValue, ...]], exploring: bool) -> optuna.Study:
+    """A study that knows the run so far. Rebuilt each round, so that a resumed run proposes the same."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    seed = brief.contract.seed * 1000 + brief.round
+    sampler: optuna.samplers.BaseSampler
+    if exploring:
+        sampler = optuna.samplers.RandomSampler(seed=seed)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=True, n_startup_trials=brief.contract.batch
+            )
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    distributions: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.IntDistribution(0, len(values) - 1) for name, values in knobs.items()
+    }
+    for trial in brief.trials:
+        if trial.candidate.rules or any(trial.candidate.knobs[name] not in knobs[name] for name in knobs):
+            continue
+        study.add_trial(
+            optuna.trial.create_trial(
+                params={name: values.index(trial.candidate.knobs[name]) for name, values in knobs.items()},
+                distributions=distributions,
+                value=0.0 if trial.score is None else trial.score,
+            )
+        )
+    return study
+
+
+def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
+    """The incumbent with one knob moved one step: is each choice really better, and by how much?"""
+    incumbent = next((t.candidate for t in brief.trials if t.candidate.id == brief.incumbent), None)
+    if incumbent is None:
+        return
+    number = itertools.count(len(brief.trials) + 1)
+    for name, values in space.knobs.items():
+        here = values.index(incumbent.knobs[name])
+        for there in (here - 1, here + 1):
+            if not 0 <= there < len(values):
+                continue
+            knobs = {**incumbent.knobs, name: values[there]}
+            if space.is_new(knobs):
+                intent = f"ablate {name}: {incumbent.knobs[name]} to {values[there]}"
+                yield _candidate(brief, next(number), knobs, intent, (), parent=incumbent.id)
+
+
+def _dispatch(brief: Brief) -> Iterator[Candidate]:
+    """One kernel that takes, on each workload, the knobs that were fastest there."""
+    by_id = {trial.candidate.id: trial.candidate for trial in brief.trials}
+    if len(set(brief.best_per_workload.values())) < 2 or brief.incumbent is None:
+        return
+    points = [
+        (brief.task.definition.axis_values(brief.task.workload(uuid).axes), by_id[candidate_id].knobs)
+        for uuid, candidate_id in brief.best_per_workload.items()
+    ]
+    points.sort(key=lambda point: tuple(sorted(point[0].items())))
+    yield Candidate(
+        id=_id(len(brief.trials) + 1),
+        parent=brief.incumbent,
+        intent="dispatch by shape: on each workload the knobs that were fastest there",
+        policy=Tuner.name,
+        source=by_id[brief.incumbent].source,
+        knobs=by_id[brief.incumbent].knobs,
+        rules=tuple(Rule(axes=axes, knobs=knobs) for axes, knobs in points),
+    )
+
+
+def _candidate(
+    brief: Brief, number: int, knobs: Knobs, intent: str, cards: tuple[str, ...], parent: str | None = None
+) -> Candidate:
+    return Candidate(
+        id=_id(number),
+        parent=parent or brief.incumbent,
+        intent=intent,
+        policy=Tuner.name,
+        cards=cards,
+        source=brief.task.seed_for(brief.contract.arch),
+        knobs=knobs,
+    )
+
+
+def _id(number: int) -> str:
+    return f"c{number:04d}"
+
+
+def _key(knobs: Knobs) -> tuple[tuple[str, KnobValue], ...]:
+    return tuple(sorted(knobs.items()))
+
+
+def _narrows(card: Card) -> bool:
+    """Only pages that stand on more than one unconfirmed claim may close parts of the space."""
+    return card["status"] == "confirmed" or card["confidence"] in ("verified", "measured")
+
+
+_PERMITS: dict[str, Callable[[KnobValue, object], bool]] = {
+    "==": lambda value, wanted: value == wanted,
+    "!=": lambda value, wanted: value != wanted,
+    "<=": lambda value, wanted: isinstance(value, int) and isinstance(wanted, int) and value <= wanted,
+    ">=": lambda value, wanted: isinstance(value, int) and isinstance(wanted, int) and value >= wanted,
+    "in": lambda value, wanted: isinstance(wanted, list) and value in wanted,
+}
+
+
+def _permits(hint: KnobAdvice, value: KnobValue) -> bool:
+    return _PERMITS[hint["op"]](value, hint["value"])
+
+
+def _nearest(
+    default: KnobValue, permitted: tuple[KnobValue, ...], ordered: tuple[KnobValue, ...]
+) -> KnobValue:
+    """The permitted value closest to the default in the knob's own order."""
+    here = ordered.index(default)
+    return min(permitted, key=lambda value: abs(ordered.index(value) - here))

@@ -1,0 +1,335 @@
+"""Lessons from measured differences. Code finds the contrasts and words them; the write gate decides.
+
+A lesson's claim carries no figures, so that a later run that finds the same thing adds its evidence to
+the standing page instead of writing a second one. The figures are in `effect` and in the evidence.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kwiki_ingest.errors import WikiError
+from kwiki_ingest.lessons.gate import GateDecision, add_lesson
+from kwiki_ingest.lessons.ledger import record
+from kwiki_ingest.page import Confidence, Effect, Evidence, Knob, Lesson, Status
+from kwiki_ingest.wiki import Wiki
+from kwiki_kernels.evaluation import Evaluation, StaticReport
+from kwiki_kernels.job import Candidate
+from kwiki_kernels.task import Task, VarAxis
+
+from kwiki_agent.compare import Ratio, compare, geomean_us, timings
+from kwiki_agent.evidence import evidence_json
+from kwiki_agent.runs import RunFolder
+from kwiki_agent.trials import default_candidate, fastest_by_workload, history
+
+WORTH_TELLING = 1.02
+"""A contrast below 2 % is not worth a reader's time."""
+MOST_LESSONS_OF_A_KIND = 3
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two candidates that differ in the knobs named, and how much faster the second is."""
+
+    worse: Candidate
+    better: Candidate
+    knobs: tuple[str, ...]
+    ratio: Ratio
+    before_us: float
+    after_us: float
+    workloads: tuple[str, ...]
+
+
+def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None) -> Iterator[str]:
+    """Propose this run's lessons to the gate. Yields one line a decision."""
+    _credit_cards(run, wiki)
+    if incumbent is None:
+        return
+    evidence = {f"{run.id}.json": evidence_json(run).encode()}
+    for lesson, body in _lessons(run, task, incumbent):
+        try:
+            decision = add_lesson(wiki, lesson, body, evidence_files=evidence)
+        except WikiError as error:
+            yield f"refused: {error}"
+            continue
+        run.append_line("lessons.jsonl", _line(lesson, decision))
+        yield f"{decision.action} {decision.page_id}: {lesson.claim}"
+
+
+def _lessons(run: RunFolder, task: Task, incumbent: str) -> Iterator[tuple[Lesson, str]]:
+    contrasts = list(measured_contrasts(run, incumbent))
+    if contrasts:
+        for contrast in contrasts:
+            yield _measured_lesson(run, task, contrast)
+    elif not any(timings(v) for job in run.judged_jobs() for v in run.evaluations(job).values()):
+        yield from _static_lesson(run, task)
+
+
+def measured_contrasts(run: RunFolder, incumbent: str) -> Iterator[Contrast]:
+    """What this run proves: single knobs around the incumbent, the whole set, and shapes apart.
+
+    Each contrast is measured within one job, with its whole 95 % interval above 1 and at least
+    `WORTH_TELLING`.
+    """
+    candidates = {candidate.id: candidate for candidate in run.candidates()}
+    yield from _strongest(_single_knob_contrasts(run, candidates, incumbent))
+    yield from _whole_set_contrast(run, candidates, incumbent)
+    yield from _strongest(_per_shape_contrasts(run, candidates, incumbent))
+
+
+def _single_knob_contrasts(
+    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
+) -> Iterator[Contrast]:
+    best = candidates[incumbent]
+    for verdicts in _jobs_with(run, incumbent):
+        for other_id in verdicts.keys() & candidates.keys():
+            other = candidates[other_id]
+            differing = _differing(best, other)
+            if len(differing) == 1 and not other.rules and not best.rules:
+                yield from _contrast(other, best, differing, verdicts, run.contract.workloads)
+
+
+def _whole_set_contrast(
+    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
+) -> Iterator[Contrast]:
+    """The incumbent against the task's default, where one job measured both."""
+    best = candidates[incumbent]
+    default = candidates.get(default_candidate(run) or "")
+    if default is None or default.id == incumbent or best.rules:
+        return
+    for verdicts in _jobs_with(run, incumbent):
+        if default.id in verdicts and len(differing := _differing(best, default)) > 1:
+            yield from _contrast(default, best, differing, verdicts, run.contract.workloads)
+            return
+
+
+def _per_shape_contrasts(
+    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
+) -> Iterator[Contrast]:
+    """Where other knobs than the incumbent's are faster on one workload."""
+    base = incumbent if not candidates[incumbent].rules else candidates[incumbent].parent
+    if base is None or len(run.contract.workloads) < 2:
+        return
+    for uuid, winner in fastest_by_workload(run, base).items():
+        if winner == base:
+            continue
+        for verdicts in _jobs_with(run, base):
+            if winner in verdicts:
+                differing = _differing(candidates[base], candidates[winner])
+                yield from _contrast(candidates[base], candidates[winner], differing, verdicts, (uuid,))
+                break
+
+
+def _contrast(
+    worse: Candidate,
+    better: Candidate,
+    knobs: tuple[str, ...],
+    verdicts: dict[str, Evaluation],
+    workloads: tuple[str, ...],
+) -> Iterator[Contrast]:
+    ratio = compare(verdicts[worse.id], verdicts[better.id], workloads=workloads)
+    if ratio is not None and ratio.faster and ratio.value >= WORTH_TELLING:
+        before_us, after_us = (geomean_us(verdicts[side.id], workloads) for side in (worse, better))
+        yield Contrast(worse, better, knobs, ratio, before_us, after_us, workloads)
+
+
+def _strongest(contrasts: Iterator[Contrast]) -> list[Contrast]:
+    """The strongest contrast for each set of knobs, the most telling first."""
+    strongest: dict[tuple[str, ...], Contrast] = {}
+    for contrast in sorted(contrasts, key=lambda c: -c.ratio.value):
+        strongest.setdefault(contrast.knobs, contrast)
+    return list(strongest.values())[:MOST_LESSONS_OF_A_KIND]
+
+
+def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Lesson, str]:
+    subject = _subject(run, task)
+    chosen = ", ".join(f"{name}={_text(contrast.better.knobs[name])}" for name in contrast.knobs)
+    rejected = ", ".join(f"{name}={_text(contrast.worse.knobs[name])}" for name in contrast.knobs)
+    when = _when(task, contrast.workloads)
+    lesson = Lesson(
+        **_scope(run, task),
+        id=_slug(
+            f"{task.definition.op_type}-{run.contract.arch}-{chosen}-over-{rejected}-{_shape_slug(contrast)}"
+        ),
+        title=f"{subject}: {chosen} over {rejected}{_shape_title(contrast)}"[:300],
+        kind="tuning",
+        technique=_technique(contrast.knobs),
+        claim=f"{subject} runs faster with {chosen} than with {rejected}, where {when}.",
+        effect=Effect(
+            metric="latency_us",
+            before=round(contrast.before_us, 3),
+            after=round(contrast.after_us, 3),
+            unit="us",
+            ci95=(round(1 / contrast.ratio.high, 4), round(1 / contrast.ratio.low, 4)),
+            n=contrast.ratio.n,
+            baseline=rejected[:300],
+        ),
+        evidence=(Evidence(run=run.id, candidates=(contrast.worse.code_hash, contrast.better.code_hash)),),
+        confidence=Confidence.MEASURED,
+        knobs=tuple(
+            Knob(name=name, op="==", value=contrast.better.knobs[name], when=when) for name in contrast.knobs
+        ),
+        valid_when=when,
+    )
+    return lesson, _measured_body(run, contrast, when)
+
+
+def _measured_body(run: RunFolder, contrast: Contrast, when: str) -> str:
+    environment = next(iter(run.evaluations(run.judged_jobs()[0]).values())).environment
+    others = ", ".join(
+        f"{name}={_text(value)}"
+        for name, value in contrast.better.knobs.items()
+        if name not in contrast.knobs
+    )
+    workloads = ", ".join(contrast.workloads)
+    return f"""## What was measured
+
+Device time, geometric mean over {len(contrast.workloads)} workloads: {contrast.before_us:.2f} us before,
+{contrast.after_us:.2f} us after, {contrast.ratio.value:.3f} times faster (95 % interval
+{contrast.ratio.low:.3f} to {contrast.ratio.high:.3f}, {contrast.ratio.n} samples on each side, one lease,
+cold L2). Machine: {environment.gpu}, driver {environment.driver}. The other knobs stood at
+{others or "nothing else"}. Workloads: {workloads}.
+
+## When it does not apply
+
+Nothing was measured outside {when}. With other values of the other knobs the difference may vanish.
+
+## How to repeat it
+
+Run `{run.id}`, candidates `{contrast.worse.id}` and `{contrast.better.id}`; all samples are summarised in
+`evidence/{run.id}.json`.
+"""
+
+
+def _static_lesson(run: RunFolder, task: Task) -> Iterator[tuple[Lesson, str]]:
+    """Without a GPU the compiler still proves something: which knob moves the registers most."""
+    builds = [(trial.candidate, build) for trial in history(run) if (build := run.build(trial.candidate.id))]
+    pairs = [
+        (a, b, knobs[0], before, after)
+        for a, first in builds
+        for b, second in builds
+        if len(knobs := _differing(a, b)) == 1
+        and (before := _registers(first.static_reports)) > (after := _registers(second.static_reports))
+    ]
+    if not pairs:
+        return
+    worse, better, knob, before, after = max(pairs, key=lambda pair: pair[3] / pair[4])
+    subject = _subject(run, task)
+    chosen, rejected = (f"{knob}={_text(side.knobs[knob])}" for side in (better, worse))
+    ratio = round(after / before, 4)
+    lesson = Lesson(
+        **_scope(run, task),
+        id=_slug(f"{task.definition.op_type}-{run.contract.arch}-registers-{chosen}-below-{rejected}"),
+        title=f"{subject}: {chosen} takes fewer registers than {rejected}"[:300],
+        kind="technique",
+        technique=_technique((knob,)),
+        claim=f"{subject} compiles to fewer registers per thread with {chosen} than with {rejected}.",
+        effect=Effect(metric="registers", before=before, after=after, unit="registers per thread",
+                      ci95=(ratio, ratio), n=1, baseline=rejected),
+        evidence=(Evidence(run=run.id, candidates=(worse.code_hash, better.code_hash)),),
+    )  # fmt: skip
+    yield (
+        lesson,
+        f"""## What was compiled
+
+Most registers over all binaries of the candidate: {before} with {rejected}, {after} with {chosen}
+(`{worse.id}` and `{better.id}` of run `{run.id}`, compiled for {run.contract.arch}, not run). The other knobs
+were equal.
+
+## When it does not apply
+
+This is a fact about the compiled code, not about speed: nothing was measured.
+""",
+    )
+
+
+def _registers(reports: tuple[StaticReport, ...]) -> int:
+    return max((report.registers for report in reports), default=0)
+
+
+def _scope(run: RunFolder, task: Task) -> dict[str, Any]:
+    """The fields that every lesson of this run shares."""
+    today = dt.date.fromisoformat(run.contract.created[:10])
+    definition = task.definition
+    return {
+        "arch": (run.contract.arch,),
+        "dtype": tuple(sorted({spec.dtype for spec in definition.inputs.values()})),
+        "op": _slug(definition.op_type),
+        "tags": ("tuning",),
+        "status": Status.CANDIDATE,
+        "created": today,
+        "last_verified": today,
+    }
+
+
+def _when(task: Task, uuids: tuple[str, ...]) -> str:
+    """The box of axis values that was measured, as an expression a tuner can evaluate."""
+    axes = [task.workload(uuid).axes for uuid in uuids]
+    clauses = []
+    for name, axis in task.definition.axes.items():
+        if not isinstance(axis, VarAxis):
+            continue
+        low, high = min(values[name] for values in axes), max(values[name] for values in axes)
+        clauses.append(f"{name} == {low}" if low == high else f"{low} <= {name} <= {high}")
+    return " and ".join(clauses)
+
+
+def _subject(run: RunFolder, task: Task) -> str:
+    return f"{task.name} on {run.contract.arch}"
+
+
+def _shape_title(contrast: Contrast) -> str:
+    return f" on {contrast.workloads[0]}" if len(contrast.workloads) == 1 else ""
+
+
+def _shape_slug(contrast: Contrast) -> str:
+    return contrast.workloads[0] if len(contrast.workloads) == 1 else f"{len(contrast.workloads)}-workloads"
+
+
+def _technique(knobs: tuple[str, ...]) -> str:
+    return _slug("-and-".join(knobs))
+
+
+def _slug(text: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())[:100].rstrip("-")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _differing(a: Candidate, b: Candidate) -> tuple[str, ...]:
+    return tuple(name for name in a.knobs if a.knobs[name] != b.knobs.get(name))
+
+
+def _jobs_with(run: RunFolder, candidate_id: str) -> Iterator[dict[str, Evaluation]]:
+    for job_id in run.judged_jobs():
+        verdicts = run.evaluations(job_id)
+        if candidate_id in verdicts:
+            yield verdicts
+
+
+def _credit_cards(run: RunFolder, wiki: Wiki) -> None:
+    """Cards behind candidates were used; those behind promotions helped."""
+    promoted = {line["candidate"] for line in run.lines("promotions.jsonl")}
+    used: dict[str, None] = {}
+    helped: dict[str, None] = {}
+    for candidate in run.candidates():
+        used |= dict.fromkeys(candidate.cards)
+        if candidate.id in promoted:
+            helped |= dict.fromkeys(candidate.cards)
+    record(wiki, "used", list(used), run=run.id)
+    record(wiki, "helped", list(helped), run=run.id)
+
+
+def _line(lesson: Lesson, decision: GateDecision) -> dict[str, object]:
+    return {
+        "action": decision.action,
+        "page": decision.page_id,
+        "reason": decision.reason,
+        "lesson": json.loads(lesson.model_dump_json()),
+    }

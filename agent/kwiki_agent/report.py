@@ -1,0 +1,227 @@
+"""`report.md`, `benchmark.csv`, `candidates.jsonl` and the progress plot: the story of a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.task import Task
+from matplotlib.figure import Figure
+
+from kwiki_agent.compare import compare, timings
+from kwiki_agent.profile import roofline_share
+from kwiki_agent.runs import RunFolder, write_text
+from kwiki_agent.state import RunState
+from kwiki_agent.trials import BASELINE, Trial, history
+
+mpl.rcParams["svg.hashsalt"] = "kernel-wiki"  # the same run gives the same file
+
+
+def write_report(run: RunFolder, task: Task, state: RunState) -> Path:
+    """Write all report files of a run; harmless to repeat. Returns the path of `report.md`."""
+    trials = history(run)
+    write_text(run.path / "candidates.jsonl", "".join(json.dumps(_row(t)) + "\n" for t in trials))
+    write_text(run.path / "benchmark.csv", _benchmark_csv(run))
+    _plot(run, trials)
+    write_text(run.path / "report.md", "\n".join(_sections(run, task, state, trials)) + "\n")
+    return run.path / "report.md"
+
+
+def candidate_table(trials: list[Trial], incumbent: str | None) -> Iterator[tuple[str, ...]]:
+    """Rows for people: a header, then one a candidate."""
+    yield ("candidate", "status", "score", "knobs", "intent")
+    for trial in trials:
+        mark = " *" if trial.candidate.id == incumbent else ""
+        yield (
+            trial.candidate.id + mark,
+            str(trial.status),
+            "-" if trial.score is None else f"{trial.score:.3f}",
+            f"dispatch over {len(trial.candidate.rules)} shapes"
+            if trial.candidate.rules
+            else " ".join(f"{name}={str(value).lower()}" for name, value in trial.candidate.knobs.items()),
+            trial.candidate.intent,
+        )
+
+
+def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) -> Iterator[str]:
+    contract = run.contract
+    measured = any(trial.kind == "measured" for trial in trials)
+    yield f"# {task.name} on {contract.arch}: run {run.id}\n"
+    yield _verdict_line(run, trials, state, measured)
+    yield "\n![progress](progress.svg)\n" if any(t.score is not None for t in trials) else ""
+    final = _final_job(run, state.get("incumbent"))
+    if final:
+        yield from _workload_section(run, final, state["incumbent"])
+    yield "## Candidates\n"
+    yield (
+        f"Score: speed-up over `{BASELINE}`, geometric mean over {len(contract.workloads)} workloads."
+        if measured
+        else "Score: a static proxy from the compiled code (bytes in flight, discounted for spills). "
+        "It ranks candidates; it is no measurement."
+    )
+    yield "\n" + _markdown(list(candidate_table(trials, state.get("incumbent")))) + "\n"
+    yield from _failure_section(trials)
+    yield from _cards_section(run)
+    yield from _lessons_section(run)
+    yield "## How to repeat it\n"
+    workloads = "all" if len(contract.workloads) == len(task.workloads) else ",".join(contract.workloads)
+    yield (
+        f"`kernel-agent run {task.name} --arch {contract.arch} --workloads {workloads} "
+        f"--candidates {contract.max_candidates} --batch {contract.batch} --seed {contract.seed}`, "
+        f"kernel-wiki {contract.kernel_wiki_version}."
+    )
+
+
+def _verdict_line(run: RunFolder, trials: list[Trial], state: RunState, measured: bool) -> str:
+    incumbent = next((t for t in trials if t.candidate.id == state.get("incumbent")), None)
+    why = f"The run ended because {state['stop']}." if "stop" in state else "The run is not finished."
+    if incumbent is None:
+        return f"No candidate passed. {why}"
+    if not measured:
+        return (
+            f"**Nothing was measured**: there was no GPU for {run.contract.arch}. The candidates were "
+            f"compiled and inspected; `{incumbent.candidate.id}` has the best static score. {why}"
+        )
+    return f"`{incumbent.candidate.id}` is {incumbent.score:.3f} times as fast as `{BASELINE}`. {why}"
+
+
+def _final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] | None:
+    """Verdicts of the newest job that timed the incumbent beside a baseline, else beside nothing."""
+    jobs = [run.evaluations(job_id) for job_id in reversed(run.judged_jobs())]
+    timed = [job for job in jobs if incumbent in job and timings(job[incumbent])]
+    return next((job for job in timed if BASELINE in job), timed[0] if timed else None)
+
+
+def _workload_section(
+    run: RunFolder, verdicts: dict[str, Evaluation], incumbent: str
+) -> Iterator[str]:
+    best = verdicts[incumbent]
+    baselines = [verdict for name, verdict in verdicts.items() if name.startswith(BASELINE)]
+    environment = best.environment
+    yield "## Workloads\n"
+    yield (
+        f"One lease, device time, cold L2, medians in us. {environment.gpu}, driver {environment.driver}, "
+        f"copy kernel {environment.copy_gbps or 0:.0f} GB/s, an empty kernel shows "
+        f"{environment.timer_floor_us or 0:.2f} us, {best.created[:10]}, "
+        + ", ".join(f"{name} {version}" for name, version in sorted(environment.versions.items()))
+        + ".\n"
+    )
+    rows = [("workload", incumbent, *(f"{b.candidate_id} (x)" for b in baselines), "of copy", "host us")]
+    losing: list[str] = []
+    for uuid in run.contract.workloads:
+        timing = timings(best).get(uuid)
+        if timing is None:
+            continue
+        cells = []
+        for baseline in baselines:
+            ratio = compare(baseline, best, workloads=[uuid])
+            cells.append(f"{timings(baseline)[uuid].median_us:.2f} ({ratio.value:.2f})" if ratio else "-")
+            if ratio and not ratio.faster:
+                losing.append(f"`{uuid}` against `{baseline.candidate_id}` ({ratio.value:.3f}x)")
+        share = roofline_share(best, uuid)
+        rows.append(
+            (
+                uuid,
+                f"{timing.median_us:.2f}",
+                *cells,
+                f"{share:.0%}" if share else "-",
+                f"{timing.host_us:.1f}",
+            )
+        )
+    yield _markdown(rows) + "\n"
+    if baselines:
+        yield f"Not faster than a baseline outside the noise: {', '.join(losing) or 'no workload'}.\n"
+
+
+def _failure_section(trials: list[Trial]) -> Iterator[str]:
+    failed = [t for t in trials if t.score is None and t.log]
+    if failed:
+        yield "## What failed, and why\n"
+        for trial in failed:
+            yield f"- `{trial.candidate.id}` {trial.status}: {trial.log.splitlines()[0][:200]}"
+        yield ""
+
+
+def _cards_section(run: RunFolder) -> Iterator[str]:
+    used = {card: None for line in run.lines("retrievals.jsonl") for card in line["cards"]}
+    yield "## Cards retrieved\n"
+    yield (", ".join(f"`{card}`" for card in used) or "None.") + "\n"
+
+
+def _lessons_section(run: RunFolder) -> Iterator[str]:
+    yield "## Lessons\n"
+    lines = list(run.lines("lessons.jsonl"))
+    for line in lines:
+        yield f"- {line['action']} `{line['page']}`: {line['lesson']['claim']} {line['reason']}"
+    yield "" if lines else "None.\n"
+
+
+def _row(trial: Trial) -> dict[str, object]:
+    candidate = trial.candidate
+    return {
+        "id": candidate.id,
+        "parent": candidate.parent,
+        "intent": candidate.intent,
+        "knobs": candidate.knobs,
+        "rules": len(candidate.rules),
+        "cards": candidate.cards,
+        "code_hash": candidate.code_hash,
+        "status": trial.status,
+        "score": trial.score,
+        "kind": trial.kind,
+        "job": trial.job_id,
+        "log": trial.log[:300],
+    }
+
+
+def _benchmark_csv(run: RunFolder) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ["job", "candidate", "workload", "status", "median_us", "host_us", "relative_l2", "timer"]
+    )
+    for job_id in run.judged_jobs():
+        for name, verdict in run.evaluations(job_id).items():
+            for r in verdict.results:
+                timing = (f"{r.timing.median_us:.3f}", f"{r.timing.host_us:.3f}") if r.timing else ("", "")
+                error = f"{r.error.relative_l2:.3e}" if r.error else ""
+                writer.writerow(
+                    [job_id, name, r.uuid, r.status, *timing, error, r.timing.timer if r.timing else ""]
+                )
+    return stream.getvalue()
+
+
+def _plot(run: RunFolder, trials: list[Trial]) -> None:
+    points = [(i, t.score) for i, t in enumerate(trials, start=1) if t.score is not None]
+    if not points:
+        return
+    measured = any(t.kind == "measured" for t in trials)
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*zip(*points, strict=True), "o", color="#7a8ca3", markersize=5, label="candidate")
+    best = [(i, max(score for j, score in points if j <= i)) for i, _ in points]
+    axes.step(*zip(*best, strict=True), where="post", color="#1f6f43", linewidth=2, label="best so far")
+    failed = [i for i, t in enumerate(trials, start=1) if t.score is None]
+    if failed:
+        axes.plot(
+            failed, [axes.get_ylim()[0]] * len(failed), "x", color="#b03a2e", label="failed", clip_on=False
+        )
+    axes.set_xlabel("candidate, in order of proposal")
+    axes.set_ylabel(f"speed-up over {BASELINE}" if measured else "static score (not a measurement)")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(run.path / "progress.svg", metadata={"Date": None})
+    figure.savefig(run.path / "progress.png", dpi=130)
+
+
+def _markdown(rows: list[tuple[str, ...]]) -> str:
+    header, *body = rows
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])

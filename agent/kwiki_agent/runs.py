@@ -1,0 +1,159 @@
+"""The record of a run on disk: enough for another engineer to see what was tried and why it ended so.
+
+runs/<id>/run.json               the contract
+runs/<id>/checkpoint.sqlite      LangGraph's checkpoints
+runs/<id>/candidates/<id>/       kernel.py, candidate.json, build.json
+runs/<id>/jobs/<job>/            job.json and one evaluation a candidate, baselines included
+runs/<id>/candidates.jsonl       one line a candidate: what it tried, what came of it
+runs/<id>/benchmark.csv          one line a measured candidate and workload
+runs/<id>/retrievals.jsonl       what was asked of the wiki and which cards came back
+runs/<id>/lessons.jsonl          proposals and what the write gate said
+runs/<id>/report.md, progress.*  the story
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.job import Candidate, Job
+
+from kwiki_agent.contract import AgentError, Contract
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Reads and writes one run. Every write is atomic, and writing the same thing twice is harmless."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.sqlite"
+
+    @property
+    def contract(self) -> Contract:
+        return Contract.model_validate_json((self.path / "run.json").read_text(encoding="utf-8"))
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        folder = self.path / "candidates" / candidate.id
+        write_text(folder / "kernel.py", candidate.source)
+        write_text(folder / "candidate.json", candidate.model_dump_json(indent=2, exclude={"source"}))
+
+    def candidate(self, candidate_id: str) -> Candidate:
+        folder = self.path / "candidates" / candidate_id
+        fields = json.loads((folder / "candidate.json").read_text(encoding="utf-8"))
+        return Candidate(**fields, source=(folder / "kernel.py").read_text(encoding="utf-8"))
+
+    def candidates(self) -> list[Candidate]:
+        """All candidates in the order of their ids, which is the order of proposal."""
+        folder = self.path / "candidates"
+        return [self.candidate(entry.name) for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+
+    def save_build(self, evaluation: Evaluation) -> None:
+        write_text(
+            self.path / "candidates" / evaluation.candidate_id / "build.json",
+            evaluation.model_dump_json(indent=2),
+        )
+
+    def build(self, candidate_id: str) -> Evaluation | None:
+        """The build-stage verdict (compiles or not, static reports), or None."""
+        path = self.path / "candidates" / candidate_id / "build.json"
+        return Evaluation.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def save_job(self, job: Job) -> None:
+        write_text(self.path / "jobs" / job.id / "job.json", job.model_dump_json())
+
+    def save_evaluations(self, job_id: str, evaluations: Iterable[Evaluation]) -> None:
+        for evaluation in evaluations:
+            name = evaluation.candidate_id.replace(":", "-") + ".json"
+            write_text(self.path / "jobs" / job_id / "evaluations" / name, evaluation.model_dump_json())
+
+    def evaluations(self, job_id: str) -> dict[str, Evaluation]:
+        """Verdicts of one judged job by candidate id; baselines are `baseline` and `baseline:<name>`."""
+        folder = self.path / "jobs" / job_id / "evaluations"
+        found = (
+            Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
+            for path in sorted(folder.glob("*.json"))
+        )
+        return {evaluation.candidate_id: evaluation for evaluation in found}
+
+    def judged_jobs(self) -> list[str]:
+        """Ids of the jobs with evaluations, oldest first."""
+        return sorted(folder.parent.name for folder in self.path.glob("jobs/*/evaluations"))
+
+    def append_line(self, name: str, record: Any) -> None:
+        """Add one JSON line to `name` unless it is there already (a resumed node runs again)."""
+        line = json.dumps(record, default=str)
+        path = self.path / name
+        if path.exists() and line in path.read_text(encoding="utf-8").splitlines():
+            return
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def lines(self, name: str) -> Iterator[Any]:
+        path = self.path / name
+        if path.exists():
+            yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
+
+
+def create_run(root: Path, contract: Contract) -> RunFolder:
+    """Make the folder of a new run and write its contract.
+
+    Raises:
+        AgentError: a run of that name exists.
+    """
+    folder = root / contract.run_id
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise AgentError(
+            f"run '{contract.run_id}' exists already: resume it or choose another name"
+        ) from None
+    write_text(folder / "run.json", contract.model_dump_json(indent=2))
+    return RunFolder(folder)
+
+
+def open_run(root: Path, run_id: str) -> RunFolder:
+    """An existing run, by id or by path.
+
+    Raises:
+        AgentError: there is no such run.
+    """
+    for folder in (root / run_id, Path(run_id)):
+        if (folder / "run.json").is_file():
+            return RunFolder(folder)
+    raise AgentError(f"no run '{run_id}' in {root}: `kernel-agent runs` lists them")
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """All runs below `root`, newest first."""
+    found = [RunFolder(path.parent) for path in root.glob("*/run.json")]
+    return sorted(found, key=lambda run: run.contract.created, reverse=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file in one step, so that a reader or a crash never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
