@@ -1,13 +1,13 @@
 """What can go wrong with a wiki. Each message is one sentence that names the thing and the next step.
 
 WikiError
-├── WikiNotFound        no wiki folder where one was expected
+├── WikiNotFoundError        no wiki folder where one was expected
 ├── PageError           a page (or data file) that breaks a rule; knows its file and line
-├── LookupFailed        a page id, GPU or hardware field that does not exist
+├── UnknownNameError        a page id, GPU or hardware field that does not exist
 ├── ModelError          an embedding model that is not what it should be
-└── IndexProblem        the index cannot be used
-    ├── IndexMissing
-    └── IndexBusy       another process is writing
+└── WikiIndexError        the index cannot be used
+    ├── IndexMissingError
+    └── IndexBusyError       another process is writing
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class WikiError(Exception):
     """Anything that `wiki` reports to its user in one sentence."""
 
 
-class WikiNotFound(WikiError):
+class WikiNotFoundError(WikiError):
     """No wiki at the given or any guessed place."""
 
 
@@ -34,7 +34,7 @@ class PageError(WikiError):
         self.reason = reason
 
 
-class LookupFailed(WikiError):
+class UnknownNameError(WikiError):
     """The asked name does not exist."""
 
 
@@ -42,15 +42,15 @@ class ModelError(WikiError):
     """The embedding model is missing, damaged or of an unknown form."""
 
 
-class IndexProblem(WikiError):
+class WikiIndexError(WikiError):
     """The index cannot be read or written."""
 
 
-class IndexMissing(IndexProblem):
+class IndexMissingError(WikiIndexError):
     """There is no index yet, or it was deleted."""
 
 
-class IndexBusy(IndexProblem):
+class IndexBusyError(WikiIndexError):
     """Another process holds the writer's lock."""
 
 

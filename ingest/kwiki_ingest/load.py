@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from kwiki_ingest.errors import LookupFailed, PageError, nearest
+from kwiki_ingest.errors import PageError, UnknownNameError, nearest
 from kwiki_ingest.frontmatter import FENCE, YamlBlock, split_page
 from kwiki_ingest.page import FOLDERS_OF, FrontMatter, Lesson, PageType, ReferencePage
 from kwiki_ingest.vocabulary import Vocabulary, load_vocabulary
@@ -80,10 +80,10 @@ def parse_page(source: SourceText, vocabulary: Vocabulary) -> Page:
 
 
 def find_page(wiki: Wiki, page_id: str) -> Path:
-    """The file of a page, by its id. Raises LookupFailed naming the nearest ids."""
+    """The file of a page, by its id. Raises UnknownNameError naming the nearest ids."""
     files = {path.stem: path for path in wiki.page_files()}
     if page_id not in files:
-        raise LookupFailed(f"There is no page `{page_id}`; {nearest(page_id, files)}")
+        raise UnknownNameError(f"There is no page `{page_id}`; {nearest(page_id, files)}")
     return files[page_id]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kwiki_ingest.errors import WikiNotFound
+from kwiki_ingest.errors import WikiNotFoundError
 
 # The folders of `page.FOLDERS_OF`, spelled out so that a search need not import the page records for them;
 # a test holds the two equal.
@@ -44,17 +44,21 @@ class Wiki:
 def open_wiki(path: Path | str | None = None) -> Wiki:
     """The wiki at `path`, else at $KERNEL_WIKI, else the nearest `wiki/` folder from here upwards.
 
-    Raises WikiNotFound when the place does not exist or holds no page folder.
+    Raises WikiNotFoundError when the place does not exist or holds no page folder.
     """
     asked = path or os.environ.get("KERNEL_WIKI")
     if asked:
         root = Path(asked).expanduser().resolve()
         if not root.is_dir():
-            raise WikiNotFound(f"There is no folder {root}; create a wiki there with `wiki init {asked}`.")
+            raise WikiNotFoundError(
+                f"There is no folder {root}; create a wiki there with `wiki init {asked}`."
+            )
         return Wiki(root)
     here = Path.cwd()
     for folder in (here, *here.parents):
         root = folder / "wiki"
         if any((root / name).is_dir() for name in PAGE_FOLDERS):
             return Wiki(root.resolve())
-    raise WikiNotFound("No wiki here or above; name one with --wiki or KERNEL_WIKI, or run `wiki init DIR`.")
+    raise WikiNotFoundError(
+        "No wiki here or above; name one with --wiki or KERNEL_WIKI, or run `wiki init DIR`."
+    )

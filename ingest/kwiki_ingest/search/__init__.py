@@ -1,0 +1,1 @@
+"""Questions to cards: two legs, fused, filtered."""

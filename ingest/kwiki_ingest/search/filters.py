@@ -1,0 +1,57 @@
+"""Which pages may answer: decided before any ranking, so that no other architecture's page can leak in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kwiki_ingest.index.manifest import Manifest
+
+DEFAULT_STATUSES = ("candidate", "confirmed", "disputed")
+
+
+@dataclass(frozen=True)
+class StoredPage:
+    """A page as the manifest keeps it: path relative to the wiki, front matter as plain values."""
+
+    path: str
+    front: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Conditions that every hit meets; None asks for nothing."""
+
+    arch: str | None = None
+    statuses: Collection[str] = DEFAULT_STATUSES
+    types: Collection[str] | None = None
+    dsl: str | None = None
+
+    def select(self, manifest: Manifest) -> dict[str, StoredPage]:
+        """The pages that meet the conditions, by id."""
+        return {page.front["id"]: page for page in _pages(manifest) if self._meets(page.front)}
+
+    def _meets(self, front: dict[str, Any]) -> bool:
+        # A superseded page is kept for its history and, like a retired one, has to be asked for.
+        if front["status"] not in self.statuses:
+            return False
+        if front.get("superseded_by") and "retired" not in self.statuses:
+            return False
+        if self.arch and self.arch != "any" and not {self.arch, "any"} & set(front["arch"]):
+            return False
+        if self.types is not None and front["type"] not in self.types:
+            return False
+        return self.dsl is None or _in_range(self.dsl, front["dsl"])
+
+
+def _pages(manifest: Manifest) -> Iterator[StoredPage]:
+    for path, front in manifest.sql.execute("SELECT path, front FROM pages ORDER BY id"):
+        yield StoredPage(path, json.loads(front))
+
+
+def _in_range(version: str, specifier: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(specifier).contains(version, prereleases=True)

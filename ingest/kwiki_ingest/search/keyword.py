@@ -1,0 +1,53 @@
+"""Words that the keyword leg indexes and asks for.
+
+SQLite's own tokenizers fail on this domain: `.` and `-` are syntax to FTS5, `tcgen05` must find
+`cute.nvgpu.tcgen05.mma`, and two Chinese characters find nothing. So text is cut into words here, the same
+way for pages and for questions: an identifier whole, its dotted parts, their parts, and CJK bigrams.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+MAX_QUERY_TERMS = 128
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
+_RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|(?P<name>[^\W{_CJK}]+(?:(?:\.|-|:{{1,2}})[^\W{_CJK}]+)*)")
+_PART = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*|\d+[a-z]*|[^\W_]+")
+
+
+def words(text: str) -> Iterator[str]:
+    """Index terms of `text` in order, lower case, made of letters, digits and `_` only."""
+    for run in _RUN.finditer(text):
+        if run["cjk"]:
+            yield from _bigrams(run["cjk"])
+        else:
+            yield from dict.fromkeys(_name_parts(run["name"]))
+
+
+def match_expression(query: str) -> str:
+    """An FTS5 expression that finds any term of `query`; empty when it has none."""
+    terms = list(dict.fromkeys(words(query)))[:MAX_QUERY_TERMS]
+    return " OR ".join(f'"{term}"' for term in terms)
+
+
+def _bigrams(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+    for first, second in zip(run, run[1:], strict=False):
+        yield first + second
+
+
+def _name_parts(name: str) -> Iterator[str]:
+    dotted = [part for part in re.split(r"[.:\-]+", name) if part.strip("_")]
+    if len(dotted) > 1:
+        yield "_".join(dotted).lower()
+    for component in dotted:
+        yield component.lower()
+        for part in _PART.findall(component):
+            yield part.lower()
+            camel = _CAMEL.findall(part) if part.isascii() else ()
+            if len(camel) > 1:
+                yield from (piece.lower() for piece in camel)

@@ -1,0 +1,256 @@
+"""Questions to pages: filter, ask the keyword and the dense leg, fuse their ranks, show the best chunk."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from kwiki_ingest.errors import WikiIndexError
+from kwiki_ingest.index.embedder import Vectors
+from kwiki_ingest.index.manifest import Manifest, open_for_reading
+from kwiki_ingest.index.model import KEYWORD_ONLY, choose_model
+from kwiki_ingest.page import Confidence, Knob, PageType, Status
+from kwiki_ingest.search.filters import DEFAULT_STATUSES, Filters, StoredPage
+from kwiki_ingest.search.keyword import match_expression
+from kwiki_ingest.wiki import Wiki
+
+Leg = Literal["keyword", "dense"]
+Store = Literal["exact", "chroma"]
+
+RRF_K = 60
+POOL_CHUNKS = 100
+"""Chunks that each leg may contribute; further ones would only add noise to the fused ranks."""
+CHROMA_OVERFETCH = 4
+SIMILARITY_FLOOR = 0.2
+"""Below it MiniLM's cosine is that of unrelated texts, and no answer is better than such a one."""
+
+# Names weigh most: titles and aliases are written to be searched, bodies to be read.
+_COLUMN_WEIGHTS = "4.0, 3.0, 2.0, 1.0"
+
+# Breaks near ties only: one rank at the top of a leg is worth 1.6 %.
+_CONFIDENCE_PRIOR = {
+    Confidence.VERIFIED: 1.0,
+    Confidence.MEASURED: 1.0,
+    Confidence.SOURCE_REPORTED: 0.99,
+    Confidence.INFERRED: 0.98,
+    Confidence.EXPERIMENTAL: 0.97,
+}
+_DISPUTED_PRIOR = 0.97
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A page that answers, with its best chunk.
+
+    `ranks` holds the page's rank per leg that found it, from 1; `similarity` is the chunk's cosine where the
+    dense leg found it. `path` is relative to the wiki.
+    """
+
+    page_id: str
+    title: str
+    type: PageType
+    arch: tuple[str, ...]
+    status: Status
+    confidence: Confidence
+    heading: str
+    text: str
+    path: str
+    score: float
+    ranks: Mapping[str, int]
+    knobs: tuple[Knob, ...]
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A leg's answer: chunk keys by page in rank order, and cosines where known."""
+
+    chunk_of: Mapping[str, str]
+    similarity: Mapping[str, float]
+
+
+def search(
+    wiki: Wiki,
+    query: str,
+    *,
+    arch: str | None = None,
+    statuses: Collection[str] = DEFAULT_STATUSES,
+    types: Collection[str] | None = None,
+    dsl: str | None = None,
+    k: int = 5,
+    legs: Sequence[Leg] = ("keyword", "dense"),
+    store: Store = "exact",
+) -> list[Hit]:
+    """The `k` best pages for `query`, best first; fewer or none when nothing fits.
+
+    A page fits `arch` when it names it or `any`; `dsl` is a version that the page's range must hold.
+    `store` says where the dense leg looks for candidates; both give the same hits. Raises IndexMissingError
+    before the first sync.
+    """
+    with open_for_reading(wiki.index_dir) as manifest:
+        expression = match_expression(query)
+        pages = Filters(arch, statuses, types, dsl).select(manifest)
+        if not expression or not pages:
+            return []
+        ranked: dict[str, _Ranked] = {}
+        if "keyword" in legs:
+            ranked["keyword"] = _keyword_leg(manifest, expression, pages)
+        if "dense" in legs:
+            ranked["dense"] = _dense_leg(wiki, manifest, query, pages, store)
+        return _fuse(manifest, ranked, pages)[:k]
+
+
+def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None, k: int = 5) -> list[Hit]:
+    """Pages whose triggers all hold for the measured `metrics`, those with more triggers first."""
+    with open_for_reading(wiki.index_dir) as manifest:
+        pages = Filters(arch).select(manifest)
+        chosen = {}
+        for page_id, page in pages.items():
+            triggers = page.front.get("triggers", ())
+            if triggers and all(_holds(trigger, metrics) for trigger in triggers):
+                chosen[page_id] = len(triggers) * _prior(page)
+        hits = [
+            _hit(manifest, pages[page_id], f"{page_id}#0", score, {}, None)
+            for page_id, score in chosen.items()
+        ]
+        return _best_first(hits, pages)[:k]
+
+
+def _holds(trigger: Mapping[str, str | float], metrics: Mapping[str, float]) -> bool:
+    value = metrics.get(str(trigger["metric"]))
+    return value is not None and _COMPARE[str(trigger["op"])](value, float(trigger["value"]))
+
+
+def _keyword_leg(manifest: Manifest, expression: str, pages: Mapping[str, StoredPage]) -> _Ranked:
+    rows = manifest.sql.execute(
+        "SELECT c.key, c.page_id FROM keyword JOIN chunks c ON c.id = keyword.rowid"
+        f" WHERE keyword MATCH ? ORDER BY bm25(keyword, {_COLUMN_WEIGHTS}), c.key",
+        (expression,),
+    )
+    allowed = [(key, page_id) for key, page_id in rows if page_id in pages]
+    return _Ranked(_first_chunks(allowed[:POOL_CHUNKS]), {})
+
+
+def _dense_leg(
+    wiki: Wiki, manifest: Manifest, query: str, pages: Mapping[str, StoredPage], store: Store
+) -> _Ranked:
+    meta = manifest.meta()
+    model = choose_model(meta)
+    if not model.embeds or meta["model"] == KEYWORD_ONLY.identity:
+        return _Ranked({}, {})
+    if meta["model"] != model.identity:
+        _log.warning(
+            "The index was made with model %s, so only keywords are searched; run `wiki sync`.", meta["model"]
+        )
+        return _Ranked({}, {})
+    vector = model.embedder().encode_query(query)
+    candidates = None
+    if store == "chroma":
+        candidates = _from_chroma(wiki, meta, vector, pages)
+    rows = [row for row in manifest.vectors(pages) if candidates is None or row[0] in candidates]
+    if not rows:
+        return _Ranked({}, {})
+    matrix = np.frombuffer(b"".join(row[2] for row in rows), np.float32).reshape(len(rows), -1)
+    # Rounded, so that equal texts tie on every machine and then rank by key.
+    cosines = np.round((matrix @ vector).astype(np.float64), 6)
+    order = sorted(range(len(rows)), key=lambda i: (-cosines[i], rows[i][0]))[:POOL_CHUNKS]
+    order = [i for i in order if cosines[i] >= SIMILARITY_FLOOR]
+    return _Ranked(
+        _first_chunks((rows[i][0], rows[i][1]) for i in order),
+        {rows[i][0]: float(cosines[i]) for i in order},
+    )
+
+
+def _from_chroma(
+    wiki: Wiki, meta: Mapping[str, str], vector: Vectors, pages: Mapping[str, StoredPage]
+) -> set[str] | None:
+    """Candidate chunks by Chroma, or None where Chroma cannot answer and exact search has to."""
+    if meta.get("chroma_revision") != meta["revision"]:
+        _log.warning("Chroma lags behind the index, so exact vectors are searched; run `wiki sync`.")
+        return None
+    from kwiki_ingest.index.chroma import open_chroma
+
+    try:
+        with open_chroma(wiki.index_dir) as chroma:
+            return set(chroma.nearest(vector, CHROMA_OVERFETCH * POOL_CHUNKS, list(pages)))
+    except WikiIndexError as error:
+        _log.warning("%s Exact vectors are searched instead.", error)
+        return None
+
+
+def _first_chunks(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The best chunk of each page, pages in rank order, from (key, page id) rows in rank order."""
+    first: dict[str, str] = {}
+    for key, page_id in rows:
+        first.setdefault(page_id, key)
+    return first
+
+
+def _fuse(manifest: Manifest, ranked: Mapping[str, _Ranked], pages: Mapping[str, StoredPage]) -> list[Hit]:
+    """Reciprocal rank fusion over the legs, times a small prior. The leg that ranks higher picks the chunk."""
+    ranks: dict[str, dict[str, int]] = {}
+    for leg, answer in ranked.items():
+        for rank, page_id in enumerate(answer.chunk_of, 1):
+            ranks.setdefault(page_id, {})[leg] = rank
+    hits = []
+    for page_id, by_leg in ranks.items():
+        score = sum(1 / (RRF_K + rank) for rank in by_leg.values()) * _prior(pages[page_id])
+        best_leg = min(by_leg, key=lambda leg: by_leg[leg])
+        key = ranked[best_leg].chunk_of[page_id]
+        similarity = ranked["dense"].similarity.get(key) if "dense" in ranked else None
+        hits.append(_hit(manifest, pages[page_id], key, score, by_leg, similarity))
+    return _best_first(hits, pages)
+
+
+def _best_first(hits: list[Hit], pages: Mapping[str, StoredPage]) -> list[Hit]:
+    """By score; among equals the one verified last, then by id."""
+    hits.sort(key=lambda hit: hit.page_id)
+    hits.sort(key=lambda hit: (hit.score, pages[hit.page_id].front["last_verified"]), reverse=True)
+    return hits
+
+
+def _prior(page: StoredPage) -> float:
+    disputed = page.front["status"] == Status.DISPUTED
+    return _CONFIDENCE_PRIOR[Confidence(page.front["confidence"])] * (_DISPUTED_PRIOR if disputed else 1.0)
+
+
+def _hit(
+    manifest: Manifest,
+    page: StoredPage,
+    key: str,
+    score: float,
+    ranks: Mapping[str, int],
+    similarity: float | None,
+) -> Hit:
+    front = page.front
+    heading, text = manifest.sql.execute("SELECT heading, text FROM chunks WHERE key = ?", (key,)).fetchone()
+    return Hit(
+        page_id=front["id"],
+        title=front["title"],
+        type=PageType(front["type"]),
+        arch=tuple(front["arch"]),
+        status=Status(front["status"]),
+        confidence=Confidence(front["confidence"]),
+        heading=heading,
+        text=text,
+        path=page.path,
+        score=score,
+        ranks=ranks,
+        knobs=tuple(Knob.model_validate(knob) for knob in front.get("knobs", ())),
+        similarity=similarity,
+    )
