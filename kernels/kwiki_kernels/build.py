@@ -15,6 +15,7 @@ from typing import Any
 
 from kwiki_kernels.evaluation import Knobs, StaticReport
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.static_report import StaticReportError, static_reports
 from kwiki_kernels.task import Definition, KnobSpace, Task, TaskError, Workload
 
 LOG_CHARS = 4000
@@ -167,12 +168,10 @@ def _binaries(
 def _report(
     launch: Callable[..., Any], arch: str, axes: dict[str, int]
 ) -> tuple[tuple[StaticReport, ...], str]:
-    from kwiki_kernels.static_report import static_reports  # noqa: PLC0415 - a run(...) needs none
-
     cubins = [compiled.__cubin__ for compiled in getattr(launch, "compiled", ())]
     if not cubins or None in cubins:
         return (), "no static report: launch.compiled holds no cubin"
     try:
         return tuple(report for cubin in cubins for report in static_reports(cubin, arch, axes)), ""
-    except (OSError, ValueError) as error:
+    except StaticReportError as error:
         return (), f"no static report: {error}"

@@ -17,10 +17,12 @@ from pathlib import Path
 
 from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
+from kwiki_kernels.errors import JudgeError
 from kwiki_kernels.evaluation import Record, Status, WorkloadResult
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
     GO,
+    Broken,
     Building,
     Built,
     Done,
@@ -47,12 +49,15 @@ def main(request_path: Path, fd: int) -> None:
     def send(message: Record) -> None:
         os.write(fd, message.model_dump_json().encode() + b"\n")
 
-    if request.candidate is None:
-        _wait_for_gpu(send)
-        measure_machine(request, send)
-    else:
-        judge_candidate(request, request.candidate, send)
-    send(Done())
+    try:
+        if request.candidate is None:
+            _wait_for_gpu(send)
+            measure_machine(request, send)
+        else:
+            judge_candidate(request, request.candidate, send)
+        send(Done())
+    except JudgeError as error:
+        send(Broken(log=str(error)))
 
 
 def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
@@ -65,7 +70,7 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
         send(Failed(status=Status.COMPILE_ERROR, log=str(error)))
         return
     if request.measure:
-        import torch  # noqa: F401, PLC0415 - seconds of host work that need no GPU yet
+        import torch  # noqa: F401 - seconds of host work that need no GPU yet
     for build in builds:
         for workload in build.workloads if build.launch is None else ():
             axes = task.definition.axis_values(workload.axes)
@@ -87,7 +92,7 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
 
 def measure_machine(request: Request, send: Send) -> None:
     """The figures that every timing of this job is read against."""
-    from kwiki_kernels import timing  # noqa: PLC0415 - imports torch
+    from kwiki_kernels import timing
 
     figures = {
         "copy_gbps": timing.copy_gbps(request.job.protocol),
@@ -121,7 +126,7 @@ def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> I
 def _judge_workloads(
     request: Request, candidate: Candidate, task: Task, builds: tuple[Build, ...], send: Send
 ) -> None:
-    from kwiki_kernels.trial import Trial  # noqa: PLC0415 - imports torch
+    from kwiki_kernels.trial import Trial, release
 
     reference = load_module(task.reference, Path.cwd() / "reference.py").run
     launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
@@ -129,20 +134,27 @@ def _judge_workloads(
         launch = launches[uuid]
         if launch is None:
             continue
-        workload = task.workload(uuid)
         send(Started(uuid=uuid))
-        trial = Trial(task.definition, workload, reference, request.job.seed, "cuda")
-        result = trial.judge(launch, request.job.protocol)
-        axes = task.definition.axis_values(workload.axes)
-        send(Judged(result=result.model_copy(update={"knobs": candidate.knobs_for(axes)})))
+        trial = Trial(
+            launch,
+            task.definition,
+            task.workload(uuid),
+            reference=reference,
+            seed=request.job.seed,
+            device="cuda",
+        )
+        result = trial.judge(request.job.protocol, Path.cwd() / "kernel.py")
+        send(Judged(result=result.model_copy(update={"knobs": candidate.knobs_for(result.axes)})))
         if result.status is Status.RUNTIME_ERROR:
             return  # a CUDA error sticks to the context: nothing after it could be believed
+        del trial
+        release()
 
 
 def _wait_for_gpu(send: Send) -> None:
     if sys.stdin.buffer.readline() != GO:
         sys.exit("the keeper went away")
-    import torch  # noqa: PLC0415
+    import torch
 
     torch.zeros(1, device="cuda")
     torch.cuda.synchronize()

@@ -14,8 +14,8 @@ from kwiki_kernels.errors import GpuError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, supervise
-from kwiki_kernels.messages import Built, Done, Failed, Judged, Measured, Ready, Request
-from kwiki_kernels.task import Task, parse_task
+from kwiki_kernels.messages import Broken, Built, Done, Failed, Judged, Measured, Ready, Request
+from kwiki_kernels.task import Task, TaskError, parse_task
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def run_job(
     the calling thread. Setting `stop`, or Ctrl-C, kills every child before this returns or raises.
 
     Raises:
-        TaskError: the job's task or a workload of it cannot be read.
+        TaskError: the job's task or a workload of it cannot be read, or its reference fails.
         ArchError: the job's architecture is unknown.
         GpuError: the GPU does not answer.
     """
@@ -62,9 +62,9 @@ def run_job(
     task = parse_task(job.task_files, {}, origin=f"job {job.id}")
     for uuid in job.workload_uuids:
         task.workload(uuid)
-    entries = [entry for entry in _entries(job, task) if entry[0].id not in skip]
+    todo = [entry for entry in entries(job, task) if entry[0].id not in skip]
     why_not = unmeasured_because(job)
-    machine = environment(local_gpu()) if why_not or not entries else measure_machine(job, stop)
+    machine = environment(local_gpu()) if why_not or not todo else measure_machine(job, stop)
     bench = Bench(job, task, machine, why_not)
     verdicts: dict[str, Evaluation] = {}
     workers = parallel_builds or len(os.sched_getaffinity(0))
@@ -72,7 +72,7 @@ def run_job(
         try:
             futures = [
                 pool.submit(evaluate, bench, candidate, baseline=baseline, stop=stop)
-                for candidate, baseline in entries
+                for candidate, baseline in todo
             ]
             for future in as_completed(futures):
                 verdict = future.result()
@@ -82,7 +82,7 @@ def run_job(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [verdicts[candidate.id] for candidate, _ in entries]
+    return [verdicts[candidate.id] for candidate, _ in todo]
 
 
 def unmeasured_because(job: Job) -> str | None:
@@ -116,6 +116,7 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
     """The verdict on one candidate.
 
     Raises:
+        TaskError: the task is at fault: its reference fails, or a scalar has no value.
         GpuError: the GPU no longer answers, and it was not this candidate's doing.
         Cancelled: `stop` was set.
     """
@@ -125,6 +126,8 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
     else:
         request = Request(job=_bare(job), candidate=candidate, baseline=baseline, measure=not why_not)
         course = supervise(request, stop)
+        if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
+            raise TaskError(broken.log)
         if not why_not and course.said(Built) and not course.said(Ready, Failed, Done):
             measure_machine(job, stop)
         verdict = judge(course, bench, candidate)
@@ -207,7 +210,7 @@ def _bare(job: Job) -> Job:
     return job.model_copy(update={"candidates": ()})
 
 
-def _entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
+def entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
     """What to judge, and whether each is a baseline; these come first, as all else is read against them."""
     baselines = [
         Candidate(

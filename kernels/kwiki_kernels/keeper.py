@@ -22,6 +22,7 @@ from kwiki_kernels.evaluation import Status
 from kwiki_kernels.messages import (
     GO,
     MESSAGE,
+    Broken,
     Building,
     Built,
     Done,
@@ -184,7 +185,7 @@ class _Child:
         os.close(self.channel.fd)
 
     def listen(self, until: type[Built] | type[Done], limit_s: float) -> float:
-        """Collect messages until that one or a failure arrives, the child ends or its time is up.
+        """Collect messages until that one or an end arrives, the child ends or its time is up.
 
         Returns the seconds that took.
 
@@ -197,7 +198,7 @@ class _Child:
             ended = self.course.returncode is not None
             messages = self.channel.receive(0 if ended else POLL_S)
             self.course.messages += messages
-            if ended or any(isinstance(message, (until, Failed)) for message in messages):
+            if ended or any(isinstance(message, (until, Failed, Broken)) for message in messages):
                 break
             if time.monotonic() - began > limit_s:
                 self.course.timed_out = True

@@ -82,8 +82,16 @@ class Done(Record):
     event: Literal["done"] = "done"
 
 
+class Broken(Record):
+    """The task is at fault, not the candidate."""
+
+    event: Literal["broken"] = "broken"
+    log: str
+
+
 Message = Annotated[
-    Building | Built | Failed | Ready | Started | Judged | Measured | Done, Field(discriminator="event")
+    Building | Built | Failed | Ready | Started | Judged | Measured | Done | Broken,
+    Field(discriminator="event"),
 ]
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 GO = b"go\n"

@@ -1,0 +1,150 @@
+"""Device time of a call with a cold L2, apart from what the host needs to issue it.
+
+All iterations of a round sit in one CUDA graph: flush, event, call, event, and again. The host
+plays no part between the events, so Python, argument checks and slow launches do not count; they
+are measured on their own as `host_us`. What cannot be captured is timed by events around plain
+calls, and says so, since that figure holds the host's gaps too.
+
+The flush reads a buffer of three times the L2 rather than writing one. Written lines would stay in
+the L2 and their write-back would fall into the timed kernel.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from kwiki_kernels.job import Protocol
+
+Call = Callable[[], Any]
+L2_MULTIPLE = 3
+COPY_BYTES = 1 << 30
+
+
+class GraphTimer:
+    """A round is one replay of a graph that holds every iteration of it."""
+
+    name: Literal["cuda_graph"] = "cuda_graph"
+    note = ""
+
+    def __init__(self, call: Call, protocol: Protocol) -> None:
+        flush = _flush(protocol)
+        self.events = [(_event(external=True), _event(external=True)) for _ in range(protocol.iterations)]
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph):
+            for _ in range(protocol.warmup):
+                flush()
+                call()
+            for start, end in self.events:
+                flush()
+                start.record()
+                self.returned = call()
+                end.record()
+
+    def round(self) -> tuple[float, ...]:
+        """Warm-up calls, then the device time of each iteration, us."""
+        self.graph.replay()
+        torch.cuda.synchronize()
+        return _elapsed_us(self.events)
+
+
+class EventTimer:
+    """A round is a row of plain calls between events."""
+
+    name: Literal["cuda_events"] = "cuda_events"
+
+    def __init__(self, call: Call, protocol: Protocol, note: str) -> None:
+        self.call, self.protocol, self.note = call, protocol, note
+        self.flush = _flush(protocol)
+        self.returned: Any = None
+
+    def round(self) -> tuple[float, ...]:
+        """Warm-up calls, then the time between the events around each iteration, us."""
+        events = [(_event(), _event()) for _ in range(self.protocol.iterations)]
+        for _ in range(self.protocol.warmup):
+            self.flush()
+            self.call()
+        for start, end in events:
+            self.flush()
+            start.record()
+            self.returned = self.call()
+            end.record()
+        torch.cuda.synchronize()
+        return _elapsed_us(events)
+
+
+def make_timer(call: Call, protocol: Protocol) -> GraphTimer | EventTimer:
+    """A graph timer, or an event timer where the call cannot be captured.
+
+    `call` has run before and runs on torch's current stream.
+    """
+    stream = torch.cuda.current_stream()
+    try:
+        return GraphTimer(call, protocol)
+    except Exception as error:
+        # A failed capture leaves its side stream current, and sometimes an error to be collected.
+        torch.cuda.set_stream(stream)
+        torch.cuda.synchronize()
+        note = f"not capturable in a CUDA graph ({str(error).strip().splitlines()[0]}): host gaps count"
+        return EventTimer(call, protocol, note)
+
+
+def host_us(call: Call, protocol: Protocol) -> float:
+    """Median time until an asynchronous call returns to the host, us."""
+    torch.cuda.synchronize()
+    samples = []
+    for _ in range(protocol.iterations):
+        start = time.perf_counter_ns()
+        call()
+        samples.append((time.perf_counter_ns() - start) / 1000)
+    torch.cuda.synchronize()
+    return statistics.median(samples)
+
+
+def copy_gbps(protocol: Protocol) -> float:
+    """Read plus write bandwidth of the best of three elementwise kernels on 1 GiB buffers, GB/s.
+
+    Elementwise kernels, since a copy in a graph is a memcpy node, which is slower (threats.md).
+    """
+    source = torch.randint(0, 1 << 15, (COPY_BYTES // 2,), dtype=torch.int16, device="cuda")
+    target = torch.empty_like(source)
+    best = 0.0
+    for dtype in (torch.bfloat16, torch.float32, torch.int64):
+        x, y = source.view(dtype), target.view(dtype)
+        timer = GraphTimer(partial(torch.neg, x, out=y), protocol)
+        median_us = statistics.median(timer.round())
+        best = max(best, 2 * COPY_BYTES / median_us / 1e3)
+    return best
+
+
+def timer_floor_us(protocol: Protocol) -> float:
+    """Median reading of the timer for a kernel that waits for zero cycles, us."""
+    return statistics.median(GraphTimer(partial(torch.cuda._sleep, 0), protocol).round())
+
+
+def cuda_version() -> str:
+    """The CUDA version that torch was built with."""
+    return str(torch.version.cuda)
+
+
+def _event(*, external: bool = False) -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True, external=external)  # type: ignore[no-untyped-call]
+
+
+def _elapsed_us(events: list[tuple[torch.cuda.Event, torch.cuda.Event]]) -> tuple[float, ...]:
+    return tuple(1000 * start.elapsed_time(end) for start, end in events)
+
+
+def _flush(protocol: Protocol) -> Call:
+    if not protocol.cold_l2:
+        return lambda: None
+    size = L2_MULTIPLE * torch.cuda.get_device_properties().L2_cache_size
+    buffer = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+    total = torch.empty((), device="cuda")
+    return lambda: torch.sum(buffer, dim=0, out=total)

@@ -1,0 +1,133 @@
+"""One kernel on one workload: checked, timed, and checked again on the calls that were timed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kwiki_kernels.build import Launch, explain
+from kwiki_kernels.check import Finding, check_form, check_unchanged, check_values
+from kwiki_kernels.errors import JudgeError
+from kwiki_kernels.evaluation import Status, Timing, WorkloadResult
+from kwiki_kernels.inputs import Inputs, as_list, expected_outputs, make_inputs, poison, poisoned_outputs
+from kwiki_kernels.job import Protocol
+from kwiki_kernels.task import Definition, Workload
+from kwiki_kernels.timing import host_us, make_timer
+
+SPREADS = (1.0, 4.0, 1.0)
+"""Of the three sets of values. A kernel that puts expectations in place of norms fails the second."""
+
+
+class Trial:
+    """A kernel bound to the buffers of one workload.
+
+    The values in the buffers change from check to check while the buffers stay, so that a result
+    remembered by address is a wrong result. Outputs are poisoned before each check, the kernel runs
+    before the reference does, and the last check is on a timed call.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        definition: Definition,
+        workload: Workload,
+        *,
+        reference: Callable[..., Any],
+        seed: int,
+        device: str,
+    ) -> None:
+        self.launch, self.definition, self.workload = launch, definition, workload
+        self.reference, self.seed, self.device = reference, seed, device
+        self.inputs = self._values(0)
+        self.outputs = poisoned_outputs(definition, workload, device)
+
+    def judge(self, protocol: Protocol, path: Path) -> WorkloadResult:
+        """Check and time; `path` is the kernel's file, to point at the line that failed.
+
+        Raises:
+            TaskError: the task itself is at fault.
+        """
+        timing = None
+        try:
+            finding = self.check()
+            if finding.status is Status.PASSED:
+                finding, timing = self.time(protocol)
+        except JudgeError:
+            raise
+        except Exception as error:
+            finding = Finding(Status.RUNTIME_ERROR, explain(error, path))
+        axes = self.definition.axis_values(self.workload.axes)
+        return WorkloadResult(
+            uuid=self.workload.uuid,
+            axes=axes,
+            status=finding.status,
+            log=finding.log,
+            error=finding.error,
+            timing=timing,
+            bytes_moved=self.definition.bytes_moved(axes),
+        )
+
+    def check(self) -> Finding:
+        """Two calls on the same buffers with different values, each against the reference."""
+        finding = self._verify(self.call(), 0)
+        if finding.status is Status.PASSED:
+            self.refresh(1)
+            finding = self._verify(self.call(), 1)
+        return finding
+
+    def time(self, protocol: Protocol) -> tuple[Finding, Timing | None]:
+        """Time all rounds; before the last, change the values, and verify what it left behind."""
+        timer = make_timer(self.call, protocol)
+        rounds = [timer.round() for _ in range(protocol.rounds - 1)]
+        self.refresh(2)
+        rounds.append(timer.round())
+        finding = self._verify(timer.returned, 2)
+        if finding.status is not Status.PASSED:
+            log = f"wrong in the timed calls, though right before: {finding.log}"
+            return Finding(finding.status, log, finding.error), None
+        timing = Timing(timer=timer.name, device_us=tuple(rounds), host_us=host_us(self.call, protocol))
+        return Finding(finding.status, timer.note, finding.error), timing
+
+    def call(self) -> list[Any]:
+        """Run the kernel once; asynchronous on a GPU."""
+        if self.launch.returns_outputs:
+            return as_list(self.launch.function(*self.inputs))
+        self.launch.function(*self.inputs, *self.outputs)
+        return list(self.outputs)
+
+    def refresh(self, number: int) -> None:
+        """Put another set of values into the same buffers and poison the outputs."""
+        for buffer, value in zip(self.inputs, self._values(number), strict=True):
+            if isinstance(buffer, torch.Tensor):
+                buffer.copy_(value)
+        poison(self.outputs)
+
+    def _values(self, number: int) -> Inputs:
+        seed = self.seed + number
+        return make_inputs(self.definition, self.workload, seed, self.device, spread=SPREADS[number])
+
+    def _verify(self, outputs: list[Any], number: int) -> Finding:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        if finding := check_form(self.definition, self.workload, outputs):
+            return finding
+        pristine = self._values(number)
+        if finding := check_unchanged(self.definition, self.inputs, pristine):
+            return finding
+        return check_values(self.definition, outputs, expected_outputs(self.reference, pristine))
+
+
+def release() -> None:
+    """Give GPU memory back between workloads, and let torch.compile start afresh for the next shape.
+
+    Its compiler gives up specialising after eight shapes, and a baseline would then silently be eager.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
