@@ -16,6 +16,9 @@ PAGE_FOLDERS = (
     "patterns", "pitfalls", "primitives", "profiling", "techniques",
 )  # fmt: skip
 
+CHROMA_FOLDER = "chroma"
+"""Inside the index folder; named here, where a sync can see it without importing Chroma."""
+
 
 @dataclass(frozen=True)
 class Wiki:

@@ -11,18 +11,20 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import chromadb
 import numpy as np
 from chromadb.api import ClientAPI
+from chromadb.api.client import Client
 from chromadb.api.types import Metadata, PyEmbedding, Where
 from chromadb.config import Settings
 from chromadb.errors import NotFoundError
 
 from kwiki_ingest.errors import WikiIndexError
 from kwiki_ingest.index.embedder import Vectors
+from kwiki_ingest.wiki import CHROMA_FOLDER
 
-FOLDER = "chroma"
 COLLECTION = "chunks"
 # With Chroma's defaults recall@10 fell to 0.62 on 30,000 random vectors; searching wider costs microseconds.
 _HNSW_EF = 400
@@ -48,8 +50,7 @@ class ChromaStore:
         """Delete everything of those pages, then add `rows` (an upsert would keep stale metadata)."""
         pages = list(page_ids)
         for start in range(0, len(pages), self._batch):
-            where: Where = {"page_id": {"$in": list(pages[start : start + self._batch])}}
-            self._collection.delete(where=where)
+            self._collection.delete(where=_of_pages(pages[start : start + self._batch]))
         for start in range(0, len(rows), self._batch):
             part = rows[start : start + self._batch]
             embeddings: list[PyEmbedding] = [np.frombuffer(row[2], np.float32).tolist() for row in part]
@@ -61,7 +62,7 @@ class ChromaStore:
         total = self._collection.count()
         if total == 0 or page_ids == []:
             return []
-        where: Where | None = None if page_ids is None else {"page_id": {"$in": list(page_ids)}}
+        where = None if page_ids is None else _of_pages(page_ids)
         query: list[PyEmbedding] = [vector.tolist()]
         found = self._collection.query(
             query_embeddings=query, n_results=min(count, total), where=where, include=[]
@@ -71,15 +72,15 @@ class ChromaStore:
 
 @contextmanager
 def open_chroma(index_dir: Path, *, fresh: bool = False) -> Iterator[ChromaStore]:
-    """The wiki's collection; `fresh` deletes what is there first, unread, so that damage cannot stop a repair.
+    """The wiki's collection. `fresh` first deletes what is there, unread: damage cannot stop a repair.
 
     Raises WikiIndexError when Chroma fails.
     """
-    folder = index_dir / FOLDER
+    folder = index_dir / CHROMA_FOLDER
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     try:
-        client = chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False))
+        client = cast(Client, chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False)))
     except Exception as error:
         raise _failed(error) from error
     try:
@@ -106,6 +107,10 @@ def _collection(client: ClientAPI) -> chromadb.Collection:
             "The Chroma collection names an embedding function, which runs code; run `wiki sync`."
         )
     return collection
+
+
+def _of_pages(page_ids: Sequence[str]) -> Where:
+    return cast(Where, {"page_id": {"$in": list(page_ids)}})
 
 
 def _failed(error: Exception) -> WikiIndexError:

@@ -18,7 +18,7 @@ class SentenceTransformerEmbedder:
     """The model in `folder`, on the CPU, with the prompts that its own configuration names."""
 
     def __init__(self, folder: Path, identity: str) -> None:
-        transformers_logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self.identity = identity
         self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         self.dims = int(self._model.get_embedding_dimension() or 0)

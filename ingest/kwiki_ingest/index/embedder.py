@@ -66,7 +66,8 @@ class HashEmbedder:
 def unit(vectors: Vectors) -> Vectors:
     """Rows scaled to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    scaled: Vectors = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return scaled
 
 
 # A long word counts as several tokens, as in any word-piece tokenizer: chunks stay bounded.

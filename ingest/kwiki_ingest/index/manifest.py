@@ -154,7 +154,7 @@ class Manifest:
 
 @contextmanager
 def open_for_reading(index_dir: Path) -> Iterator[Manifest]:
-    """The manifest, for questions. Raises IndexMissingError where there is none, WikiIndexError if unusable."""
+    """The manifest, for questions. Raises IndexMissingError, or WikiIndexError if it is unusable."""
     path = index_dir / FILE
     if not path.exists():
         raise IndexMissingError("The wiki has no index; run `wiki sync`.")
@@ -167,7 +167,7 @@ def open_for_reading(index_dir: Path) -> Iterator[Manifest]:
 
 @contextmanager
 def open_for_writing(index_dir: Path) -> Iterator[Manifest]:
-    """The manifest, made anew where it is missing, damaged or of another schema. The caller holds the lock."""
+    """The manifest, made anew where missing, damaged or of another schema. The caller holds the lock."""
     path = index_dir / FILE
     with _translated():
         if path.exists() and not _is_sound(path):

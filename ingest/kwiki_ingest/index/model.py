@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model to use. `stamp` names the weight files' sizes and times, so that they are hashed only once."""
+    """The model to use. `stamp` holds the weight files' sizes and times, to hash them only once."""
 
     identity: str
     stamp: str

@@ -7,10 +7,10 @@ leaves Chroma behind, which the recorded revisions show and the next sync repair
 
 from __future__ import annotations
 
-from collections import Counter
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import filelock
@@ -19,13 +19,12 @@ import numpy as np
 from kwiki_ingest.chunk import Chunk, chunk_page
 from kwiki_ingest.errors import IndexBusyError, PageError, WikiIndexError
 from kwiki_ingest.index.embedder import HashEmbedder, Progress
-from kwiki_ingest.index.manifest import ChunkRow, FileRow, Manifest, open_for_writing
+from kwiki_ingest.index.manifest import ChunkRow, Manifest, open_for_writing
 from kwiki_ingest.index.model import ModelChoice, choose_model
-from kwiki_ingest.load import Page, SourceText, hash_of, parse_page, read_source
+from kwiki_ingest.index.survey import Survey, survey
+from kwiki_ingest.load import Page, hash_of
 from kwiki_ingest.search.keyword import words
-from kwiki_ingest.vocabulary import FILE as VOCABULARY_FILE
-from kwiki_ingest.vocabulary import Vocabulary, load_vocabulary
-from kwiki_ingest.wiki import Wiki
+from kwiki_ingest.wiki import CHROMA_FOLDER, Wiki
 
 PIPELINE_VERSION = 1
 """Raise it when chunking, index words or embedded text change: every index is then rebuilt."""
@@ -44,17 +43,6 @@ class SyncReport:
     rebuilt: str | None = None
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """The files as they are now: good pages to store, ids to keep as stored, and a row for every file."""
-
-    parsed: Mapping[str, Page]
-    kept: frozenset[str]
-    files: tuple[FileRow, ...]
-    problems: tuple[PageError, ...]
-    vocabulary_hash: str
-
-
 def sync(wiki: Wiki, *, progress: Progress | None = None, lock_timeout_s: float = 10.0) -> SyncReport:
     """Index every page of the wiki; pages that break a rule are reported and left out.
 
@@ -62,20 +50,22 @@ def sync(wiki: Wiki, *, progress: Progress | None = None, lock_timeout_s: float 
     `lock_timeout_s`, WikiIndexError when the index cannot be written (what was indexed before stays).
     """
     with writer_lock(wiki, lock_timeout_s), open_for_writing(wiki.index_dir) as manifest:
-        model = choose_model(manifest.meta())
-        rebuilt = _reason_to_rebuild(manifest, model)
-        known = {} if rebuilt else manifest.pages()
-        reading = _read(wiki, manifest, known, rebuilt is not None)
-        chunks, encoded = _chunk_and_encode(reading.parsed, manifest, model, rebuilt is not None, progress)
-        removed = known.keys() - reading.kept - reading.parsed.keys()
-        _store(manifest, model, reading, chunks, removed, rebuilt is not None)
-        _bring_chroma_in_step(wiki, manifest, removed | reading.parsed.keys())
+        meta = manifest.meta()
+        model = choose_model(meta)
+        rebuilt = _reason_to_rebuild(meta, model)
+        indexed = {} if rebuilt else manifest.pages()
+        found = survey(wiki, indexed, meta.get("vocabulary"))
+        known = {} if rebuilt else manifest.vectors_by_hash()
+        chunks, encoded = _chunk_and_encode(found.changed, model, known, progress)
+        removed = indexed.keys() - found.kept.keys() - found.changed.keys()
+        _store(manifest, model, found, chunks, removed, rebuilt is not None)
+        _bring_chroma_in_step(wiki, manifest, model, removed | found.changed.keys())
     return SyncReport(
-        added=tuple(sorted(reading.parsed.keys() - known.keys())),
-        updated=tuple(sorted(reading.parsed.keys() & known.keys())),
+        added=tuple(sorted(found.changed.keys() - indexed.keys())),
+        updated=tuple(sorted(found.changed.keys() & indexed.keys())),
         removed=tuple(sorted(removed)),
-        unchanged=len(reading.kept),
-        problems=reading.problems,
+        unchanged=len(found.kept),
+        problems=tuple(found.problems),
         encoded=encoded,
         rebuilt=rebuilt,
     )
@@ -84,23 +74,24 @@ def sync(wiki: Wiki, *, progress: Progress | None = None, lock_timeout_s: float 
 @contextmanager
 def writer_lock(wiki: Wiki, timeout_s: float) -> Iterator[None]:
     """The right to write the wiki's index. Raises IndexBusyError after `timeout_s`."""
+    lock = filelock.FileLock(wiki.index_dir / "writer.lock", timeout=timeout_s)
     try:
         wiki.index_dir.mkdir(exist_ok=True)
-        ignore = wiki.index_dir / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
-        with filelock.FileLock(wiki.index_dir / "writer.lock", timeout=timeout_s):
-            yield
+        (wiki.index_dir / ".gitignore").write_text("*\n")
+        lock.acquire()
     except filelock.Timeout as error:
         raise IndexBusyError(
             "Another process is writing this wiki's index; try again when it is done."
         ) from error
     except OSError as error:
         raise WikiIndexError(f"The index folder cannot be written: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def _reason_to_rebuild(manifest: Manifest, model: ModelChoice) -> str | None:
-    meta = manifest.meta()
+def _reason_to_rebuild(meta: Mapping[str, str], model: ModelChoice) -> str | None:
     if not meta:
         return None
     if meta["model"] != model.identity:
@@ -110,74 +101,15 @@ def _reason_to_rebuild(manifest: Manifest, model: ModelChoice) -> str | None:
     return None
 
 
-def _read(wiki: Wiki, manifest: Manifest, known: Mapping[str, tuple[str, str]], everything: bool) -> _Reading:
-    problems: list[PageError] = []
-    rows: list[FileRow] = []
-    vocabulary, vocabulary_hash = _vocabulary(wiki, problems)
-    everything = everything or manifest.meta().get("vocabulary") != vocabulary_hash
-    parsed: dict[str, Page] = {}
-    kept: dict[str, str] = {}
-    paths = list(wiki.page_files())
-    twins = {stem for stem, count in Counter(path.stem for path in paths).items() if count > 1}
-    for path in paths:
-        page_id = path.stem
-        row = FileRow(wiki.relative(path), 0, 0, "")
-        try:
-            stat = path.stat()  # before reading: an edit in between then shows as stale, never as fresh
-            row = replace(row, size=stat.st_size, mtime_ns=stat.st_mtime_ns)
-            source = read_source(wiki, path)
-            row = replace(row, content_hash=source.content_hash)
-            as_indexed = known.get(page_id) == (source.path, source.content_hash)
-            if as_indexed and not everything and page_id not in twins:
-                kept[page_id] = source.path
-            else:
-                page = _parse_new(source, vocabulary, kept, parsed)
-                if as_indexed:
-                    kept[page_id] = source.path
-                else:
-                    parsed[page.front.id] = page
-        except FileNotFoundError:  # deleted since it was listed
-            continue
-        except PageError as problem:
-            problems.append(problem)
-            row = replace(row, problem_line=problem.line, problem=problem.reason)
-        rows.append(row)
-    return _Reading(parsed, frozenset(kept), tuple(rows), tuple(problems), vocabulary_hash)
-
-
-def _vocabulary(wiki: Wiki, problems: list[PageError]) -> tuple[Vocabulary, str]:
-    """The words and the hash of their file. A broken file is a problem, and no words are checked."""
-    path = wiki.root / VOCABULARY_FILE
-    try:
-        return load_vocabulary(wiki), hash_of(path.read_text(encoding="utf-8-sig")) if path.exists() else ""
-    except PageError as problem:
-        problems.append(problem)
-        return Vocabulary(None), "broken"
-
-
-def _parse_new(
-    source: SourceText, vocabulary: Vocabulary, kept: Mapping[str, str], parsed: Mapping[str, Page]
-) -> Page:
-    page = parse_page(source, vocabulary)
-    owner = kept.get(page.front.id) or (parsed[page.front.id].path if page.front.id in parsed else None)
-    if owner:
-        raise PageError(source.path, 1, f"the id `{page.front.id}` is already that of {owner}; rename one")
-    return page
-
-
 def _chunk_and_encode(
-    pages: Mapping[str, Page],
-    manifest: Manifest,
-    model: ModelChoice,
-    everything: bool,
-    progress: Progress | None,
+    pages: Mapping[str, Page], model: ModelChoice, known: Mapping[str, bytes], progress: Progress | None
 ) -> tuple[dict[str, list[ChunkRow]], int]:
-    """Chunks of the pages with their vectors; only texts whose vector is not known yet are encoded."""
+    """Chunks of the pages with their vectors; texts whose vector is `known` by hash are not encoded."""
     if not pages:
         return {}, 0
     counter = model.embedder() if model.embeds else HashEmbedder()
     chunked = {page_id: chunk_page(page, counter.count_tokens) for page_id, page in pages.items()}
-    vectors: dict[str, bytes] = {} if everything else manifest.vectors_by_hash()
+    vectors = dict(known)
     texts = {hash_of(chunk.embedded): chunk.embedded for chunk in chain.from_iterable(chunked.values())}
     missing = [key for key in texts if key not in vectors] if model.embeds else []
     if missing:
@@ -205,7 +137,7 @@ def _row(page: Page, chunk: Chunk, vectors: Mapping[str, bytes]) -> ChunkRow:
 def _store(
     manifest: Manifest,
     model: ModelChoice,
-    reading: _Reading,
+    found: Survey,
     chunks: Mapping[str, list[ChunkRow]],
     removed: set[str],
     everything: bool,
@@ -216,27 +148,31 @@ def _store(
             manifest.clear()
         for page_id in removed:
             manifest.remove_page(page_id)
-        for page_id, page in reading.parsed.items():
+        for page_id, page in found.changed.items():
             front = page.front.model_dump(mode="json", exclude_none=True)
             manifest.put_page(page_id, page.path, page.content_hash, front, chunks[page_id])
-        manifest.set_files(reading.files)
+        manifest.set_files(found.files)
         meta = {
             "model": model.identity,
             "model_stamp": model.stamp,
             "pipeline": str(PIPELINE_VERSION),
-            "vocabulary": reading.vocabulary_hash,
-            "revision": str(revision + bool(everything or removed or reading.parsed)),
+            "vocabulary": found.vocabulary_hash,
+            "revision": str(revision + bool(everything or removed or found.changed)),
         }
         if everything:
             meta["chroma_revision"] = "rebuild"  # Chroma still holds the other model's vectors
         manifest.set_meta(meta)
 
 
-def _bring_chroma_in_step(wiki: Wiki, manifest: Manifest, changed: set[str]) -> None:
+def _bring_chroma_in_step(wiki: Wiki, manifest: Manifest, model: ModelChoice, changed: set[str]) -> None:
     """Give Chroma the changed pages if it had the revision before, else everything."""
+    folder = wiki.index_dir / CHROMA_FOLDER
+    if not model.embeds:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     meta = manifest.meta()
     revision, chroma_revision = int(meta["revision"]), meta.get("chroma_revision")
-    there = (wiki.index_dir / "chroma").is_dir()
+    there = folder.is_dir()
     if there and chroma_revision == str(revision):
         return
     from kwiki_ingest.index.chroma import open_chroma

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from kwiki_ingest.errors import UnknownNameError, nearest
 from kwiki_ingest.index.manifest import Manifest
+from kwiki_ingest.page import Arch, PageType, Status
 
 DEFAULT_STATUSES = ("candidate", "confirmed", "disputed")
 
@@ -29,6 +31,12 @@ class Filters:
     types: Collection[str] | None = None
     dsl: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse names that no page can have; raises UnknownNameError."""
+        _known("arch", [self.arch] if self.arch else (), get_args(Arch))
+        _known("status", self.statuses, tuple(Status))
+        _known("type", self.types or (), tuple(PageType))
+
     def select(self, manifest: Manifest) -> dict[str, StoredPage]:
         """The pages that meet the conditions, by id."""
         return {page.front["id"]: page for page in _pages(manifest) if self._meets(page.front)}
@@ -44,6 +52,12 @@ class Filters:
         if self.types is not None and front["type"] not in self.types:
             return False
         return self.dsl is None or _in_range(self.dsl, front["dsl"])
+
+
+def _known(what: str, names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(f"There is no {what} `{name}`; {nearest(name, known)}")
 
 
 def _pages(manifest: Manifest) -> Iterator[StoredPage]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 MAX_QUERY_TERMS = 128
 
@@ -36,7 +37,7 @@ def match_expression(query: str) -> str:
 def _bigrams(run: str) -> Iterator[str]:
     if len(run) == 1:
         yield run
-    for first, second in zip(run, run[1:], strict=False):
+    for first, second in pairwise(run):
         yield first + second
 
 

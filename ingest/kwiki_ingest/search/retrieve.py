@@ -202,7 +202,7 @@ def _first_chunks(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _fuse(manifest: Manifest, ranked: Mapping[str, _Ranked], pages: Mapping[str, StoredPage]) -> list[Hit]:
-    """Reciprocal rank fusion over the legs, times a small prior. The leg that ranks higher picks the chunk."""
+    """Reciprocal rank fusion of the legs, times a small prior. The leg that ranks higher picks the chunk."""
     ranks: dict[str, dict[str, int]] = {}
     for leg, answer in ranked.items():
         for rank, page_id in enumerate(answer.chunk_of, 1):

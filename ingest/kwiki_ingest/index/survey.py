@@ -1,0 +1,95 @@
+"""What the files say now, against what the manifest holds: pages to store, to keep, and broken ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kwiki_ingest.errors import PageError
+from kwiki_ingest.index.manifest import FileRow
+from kwiki_ingest.load import Page, hash_of, parse_page, read_source
+from kwiki_ingest.vocabulary import FILE as VOCABULARY_FILE
+from kwiki_ingest.vocabulary import Vocabulary, load_vocabulary
+from kwiki_ingest.wiki import Wiki
+
+Indexed = Mapping[str, tuple[str, str]]
+"""Path and content hash of the stored pages, by id."""
+
+
+@dataclass
+class Survey:
+    """`changed` are good pages that the manifest lacks in this form, by id; `kept` are ids it has already.
+
+    `files` has a row for every file, `problems` an error for every broken one.
+    """
+
+    vocabulary_hash: str
+    changed: dict[str, Page] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+    files: list[FileRow] = field(default_factory=list)
+    problems: list[PageError] = field(default_factory=list)
+
+    def owner(self, page_id: str) -> str | None:
+        """The file that already has this id."""
+        return self.changed[page_id].path if page_id in self.changed else self.kept.get(page_id)
+
+
+def survey(wiki: Wiki, indexed: Indexed, vocabulary_hash: str | None) -> Survey:
+    """Read every page file, and check those that are not in `indexed` as they are.
+
+    All are checked again when the vocabulary is not the one of `vocabulary_hash`.
+    """
+    vocabulary, result = _start(wiki)
+    same_words = result.vocabulary_hash == vocabulary_hash
+    paths = list(wiki.page_files())
+    # Of two files with one id the first by path has it, whichever was indexed before: a rebuild agrees.
+    copies = Counter(path.stem for path in paths)
+    for path in paths:
+        trusted = indexed if same_words and copies[path.stem] == 1 else {}
+        try:
+            row = _examine(wiki, path, vocabulary, indexed, trusted, result)
+        except FileNotFoundError:  # deleted since it was listed
+            continue
+        result.files.append(row)
+    return result
+
+
+def _start(wiki: Wiki) -> tuple[Vocabulary, Survey]:
+    """The wiki's words. A broken vocabulary is a problem, and until it is mended no words are checked."""
+    path = wiki.root / VOCABULARY_FILE
+    try:
+        vocabulary = load_vocabulary(wiki)
+    except PageError as problem:
+        return Vocabulary(None), Survey("broken", problems=[problem])
+    return vocabulary, Survey(hash_of(path.read_text(encoding="utf-8-sig")) if path.exists() else "none")
+
+
+def _examine(
+    wiki: Wiki, path: Path, vocabulary: Vocabulary, indexed: Indexed, trusted: Indexed, result: Survey
+) -> FileRow:
+    """Sort one file into `result` and describe it."""
+    stat = path.stat()  # before reading: an edit in between then shows as stale, never as fresh
+    row = FileRow(wiki.relative(path), stat.st_size, stat.st_mtime_ns, "")
+    try:
+        source = read_source(wiki, path)
+        row = replace(row, content_hash=source.content_hash)
+        state = (source.path, source.content_hash)
+        if trusted.get(path.stem) == state:
+            result.kept[path.stem] = source.path
+            return row
+        page = parse_page(source, vocabulary)
+        owner = result.owner(page.front.id)
+        if owner:
+            raise PageError(
+                source.path, 1, f"the id `{page.front.id}` already belongs to {owner}; rename one"
+            )
+        if indexed.get(page.front.id) == state:
+            result.kept[page.front.id] = source.path
+        else:
+            result.changed[page.front.id] = page
+    except PageError as problem:
+        result.problems.append(problem)
+        row = replace(row, problem_line=problem.line, problem=problem.reason)
+    return row
