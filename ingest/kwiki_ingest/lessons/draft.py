@@ -62,7 +62,7 @@ def read_draft(text: str, name: str, vocabulary: Vocabulary, today: dt.date | No
 def draft_text(values: Mapping[str, Any], body: str) -> str:
     """The page text of front matter values given as plain data."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
+    yaml.default_flow_style = False
     yaml.allow_unicode = True
     yaml.width = 1000
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]

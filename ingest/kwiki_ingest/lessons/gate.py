@@ -73,6 +73,8 @@ def add_lesson(
     raises LessonWriteError where the lock or the disk fails, and then nothing was acknowledged.
     """
     files = evidence_files or {}
+    # One date object in two fields would be written as a YAML alias, which the loader refuses.
+    lesson = lesson.model_copy(update={"last_verified": lesson.last_verified.replace()})
     try:
         check(wiki, lesson, body, files)
         if dry_run:
