@@ -18,7 +18,8 @@ from kwiki_ingest.load import load_page
 from kwiki_ingest.page import Confidence, Lesson
 from kwiki_ingest.search.retrieve import search
 from kwiki_ingest.wiki import Wiki
-from lessons_samples import summary
+
+from tests.ingest.lessons_samples import summary
 
 PROGRAM = "import sys; from kwiki_ingest.cli import main; sys.exit(main())"
 NEEDED = [

@@ -2,7 +2,8 @@ import pytest
 from kwiki_ingest.lessons.decide import Verdict, decide
 from kwiki_ingest.lessons.errors import LessonRefusedError
 from kwiki_ingest.page import Confidence, Knob, Lesson, Status
-from lessons_samples import effect, lesson, measured
+
+from tests.ingest.lessons_samples import effect, lesson, measured
 
 
 def weigh(new: Lesson, *standing: Lesson) -> Verdict:

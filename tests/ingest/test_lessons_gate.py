@@ -21,7 +21,8 @@ from kwiki_ingest.load import load_page, render_page
 from kwiki_ingest.page import Confidence, Knob, Lesson, Status
 from kwiki_ingest.search.retrieve import search
 from kwiki_ingest.wiki import Wiki
-from lessons_samples import effect, lesson, measured, summary
+
+from tests.ingest.lessons_samples import effect, lesson, measured, summary
 
 
 @pytest.fixture
