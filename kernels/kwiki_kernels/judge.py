@@ -170,9 +170,10 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
                 status, log = Status.UNMEASURED, f"not run: the process ended on workload {uuid}"
         results.append(judged[uuid])
     notes = [m.log for m in course.messages if isinstance(m, Built) and m.log]
-    failed = next((r for r in results if r.status is not Status.PASSED), None)
-    if failed is None:
+    missed = [r for r in results if r.status is not Status.PASSED]
+    if not missed:
         return Verdict(Status.PASSED, "\n".join(notes), tuple(results))
+    failed = next((r for r in missed if r.status is not Status.UNMEASURED), missed[0])
     log = failed.log if failed.status is Status.UNMEASURED else f"workload {failed.uuid}: {failed.log}"
     return Verdict(failed.status, "\n".join([log, *notes]), tuple(results))
 
