@@ -303,6 +303,8 @@ def _evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
 
 
 def _parse(model: type[RecordT], files: Mapping[str, str], name: str, origin: str) -> RecordT:
+    if name not in files:
+        raise TaskError(f"{origin}: no {name}")
     try:
         return model.model_validate_json(files[name])
     except ValidationError as error:

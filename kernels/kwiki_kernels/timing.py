@@ -55,7 +55,7 @@ class GraphTimer:
 
 
 class EventTimer:
-    """A round is a row of plain calls between events."""
+    """A round is a row of plain calls between events, each waited for: host gaps and the wait count."""
 
     name: Literal["cuda_events"] = "cuda_events"
 
@@ -74,6 +74,7 @@ class EventTimer:
             self.flush()
             start.record()
             self.returned = self.call()
+            torch.cuda.synchronize()  # work on other streams counts too
             end.record()
         torch.cuda.synchronize()
         return _elapsed_us(events)

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from kwiki_kernels import spool
-from kwiki_kernels.errors import JudgeError, SpoolError
+from kwiki_kernels.errors import GpuError, JudgeError, SpoolError
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
 from kwiki_kernels.judge import entries, run_job
-from kwiki_kernels.task import TaskError, parse_task
+from kwiki_kernels.task import parse_task
 
 POLL_S = 2.0
 
@@ -29,14 +29,16 @@ def process(folder: Path) -> bool:
     """Process every pending job of a folder once; True where none failed.
 
     Raises:
-        JudgeError: the GPU does not answer; the job stays pending.
+        GpuError: the GPU does not answer; the job stays pending.
         OSError: a result cannot be written.
     """
     succeeded = True
     for path in spool.read_jobs(folder):
         try:
             process_job(folder, spool.read_job(path))
-        except (SpoolError, TaskError) as error:
+        except GpuError:
+            raise
+        except JudgeError as error:
             spool.write_failure(folder, path, str(error))
             print(f"{path.name}: {error}", file=sys.stderr)
             succeeded = False
