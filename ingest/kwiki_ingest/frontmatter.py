@@ -74,22 +74,27 @@ def parse_yaml(text: str, path: str, first_line: int = 1) -> YamlBlock:
     """Parse one YAML mapping. Refuses duplicate keys, anchors, aliases and tags; raises PageError."""
     try:
         root = YAML(typ="safe", pure=True).compose(text)
+        if not isinstance(root, MappingNode):
+            raise PageError(path, first_line, "the YAML must be a mapping of `key: value` lines")
+        return YamlBlock(_value(root, path, first_line), path, first_line, root)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = first_line + (mark.line if mark else 0)
-        reason = error.problem or error.context or "malformed"
-        if reason.startswith("mapping values are not allowed"):
-            reason = "quote a value that contains a colon and a space"
-        raise PageError(path, line, f"YAML: {reason}") from error
+        raise _syntax_error(error, path, first_line) from error
     except YAMLError as error:
         reason = str(error).splitlines()[0]
         raise PageError(path, first_line, f"YAML: {reason}") from error
-    if not isinstance(root, MappingNode):
-        raise PageError(path, first_line, "the YAML must be a mapping of `key: value` lines")
-    try:
-        return YamlBlock(_value(root, path, first_line), path, first_line, root)
     except RecursionError as error:
         raise PageError(path, first_line, "the YAML is nested too deeply") from error
+
+
+def _syntax_error(error: MarkedYAMLError, path: str, first_line: int) -> PageError:
+    # An unclosed quote or bracket is noticed lines later, at best: point at where it opens.
+    unclosed = (error.context or "").startswith(("while scanning a quoted", "while parsing a flow"))
+    mark = error.context_mark if unclosed else error.problem_mark or error.context_mark
+    line = first_line + (mark.line if mark else 0)
+    reason = error.problem or error.context or "malformed"
+    if reason.startswith("mapping values are not allowed"):
+        reason = "quote a value that contains a colon and a space"
+    return PageError(path, line, f"YAML: {reason}")
 
 
 def _value(node: Node, path: str, first_line: int) -> Any:
