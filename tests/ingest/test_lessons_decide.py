@@ -70,6 +70,21 @@ def test_the_opposite_sign_disputes_both() -> None:
     assert old.claim == lesson().claim
 
 
+def knobs(**settings: bool | int) -> tuple[Knob, ...]:
+    return tuple(Knob(name=name, op="==", value=value) for name, value in settings.items())
+
+
+def test_a_over_b_and_b_over_a_dispute_each_other() -> None:
+    wide = measured("r1", effect=effect(baseline="bits=64, reload=false"), knobs=knobs(bits=128, reload=True))
+    narrow = {"id": "narrow", "claim": "Narrow beats wide.", "knobs": knobs(bits=64, reload=False)}
+    crossed = effect(baseline="reload=True, bits = 128")
+    assert weigh(measured("r2", effect=crossed, **narrow), wide).action == "disputed"
+    slower = effect(1.2, baseline="reload=True, bits = 128")
+    assert weigh(measured("r2", effect=slower, **narrow), wide).action == "added"
+    elsewhere = measured("r2", effect=crossed, valid_when="num_tokens == 1", **narrow)
+    assert weigh(elsewhere, wide).action == "added"
+
+
 def test_a_confirmed_lesson_can_be_disputed_and_stays_so_when_more_runs_agree() -> None:
     confirmed = measured("r1", status=Status.CONFIRMED, confidence=Confidence.VERIFIED)
     disputed = weigh(measured("r2", 1.3, id="slower"), confirmed)

@@ -3,7 +3,8 @@
 Pure functions over `Lesson`. Two lessons can be weighed against each other only inside one
 scope (arch, op, dtype, technique, DSL range) and under the same conditions; there they share
 a subject when they turn the same knobs, or, without knobs, when their claims say nearly the
-same words. Words alone never prove agreement ("helps" and "hurts" differ by one word):
+same words. "A over B" and "B over A" share one too: each names the other's knobs as its baseline.
+Words alone never prove agreement ("helps" and "hurts" differ by one word):
 agreement is the sign of the measured effect, or the very same claim.
 """
 
@@ -73,6 +74,8 @@ def sign(effect: Effect) -> int:
 
 def relation(new: Lesson, old: Lesson) -> Relation:
     """Weigh a new lesson against a standing one."""
+    if _turned_round(new, old):
+        return Relation.OPPOSITE
     same_claim = claim_hash(new) == claim_hash(old)
     if not (same_claim or _same_subject(new, old)):
         return Relation.OTHER
@@ -91,7 +94,7 @@ def relation(new: Lesson, old: Lesson) -> Relation:
 
 
 def _same_subject(a: Lesson, b: Lesson) -> bool:
-    if scope_of(a) != scope_of(b) or _conditions(a) != _conditions(b):
+    if not _same_place(a, b):
         return False
     if a.knobs or b.knobs:
         return _knobs(a) == _knobs(b)
@@ -99,6 +102,28 @@ def _same_subject(a: Lesson, b: Lesson) -> bool:
     # A number or an identifier makes the difference between "3 stages" and "4 stages".
     exact = [{word for word in words if re.search(r"[\d_.]", word)} for words in (left, right)]
     return exact[0] == exact[1] and len(left & right) / len(left | right) >= NEAR
+
+
+def _turned_round(a: Lesson, b: Lesson) -> bool:
+    """Whether `a` measured X against Y and `b` measured Y against X, and both found a gain, or both a loss."""
+    if not (a.effect and b.effect and a.knobs and b.knobs and _same_place(a, b)):
+        return False
+    crossed = (_settings(a), _settings(b)) == (_baseline_settings(b.effect), _baseline_settings(a.effect))
+    same_yardstick = _comparable(a.effect, b.effect.model_copy(update={"baseline": a.effect.baseline}))
+    return crossed and same_yardstick and sign(a.effect) * sign(b.effect) > 0
+
+
+def _same_place(a: Lesson, b: Lesson) -> bool:
+    return scope_of(a) == scope_of(b) and _conditions(a) == _conditions(b)
+
+
+def _settings(lesson: Lesson) -> set[str]:
+    return {_fold(f"{knob.name}={knob.value}") for knob in lesson.knobs if knob.op == "=="}
+
+
+def _baseline_settings(effect: Effect) -> set[str]:
+    """`stages=2, reload=false` as settings; other baselines give none that equal any knob's."""
+    return {_fold(part).replace(" ", "") for part in effect.baseline.split(",")}
 
 
 def _comparable(a: Effect, b: Effect) -> bool:
