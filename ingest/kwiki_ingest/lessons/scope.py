@@ -82,11 +82,9 @@ def relation(new: Lesson, old: Lesson) -> Relation:
     if new.effect and old.effect:
         if not _comparable(new.effect, old.effect):
             return Relation.OTHER
-        signs = sign(new.effect), sign(old.effect)
-        if signs[0] * signs[1] < 0:
-            return Relation.OPPOSITE
-        if signs[0] != signs[1]:
-            return Relation.OTHER
+        signs = {sign(new.effect), sign(old.effect)}
+        if len(signs) == 2:
+            return Relation.OPPOSITE if signs == {-1, 1} else Relation.OTHER
     elif not same_claim:
         return Relation.OTHER
     brings_run = {e.run for e in new.evidence} - {e.run for e in old.evidence}
@@ -105,7 +103,7 @@ def _same_subject(a: Lesson, b: Lesson) -> bool:
 
 
 def _turned_round(a: Lesson, b: Lesson) -> bool:
-    """Whether `a` measured X against Y and `b` measured Y against X, and both found a gain, or both a loss."""
+    """Whether `a` measured X against Y, `b` measured Y against X, and both found a gain (or a loss)."""
     if not (a.effect and b.effect and a.knobs and b.knobs and _same_place(a, b)):
         return False
     crossed = (_settings(a), _settings(b)) == (_baseline_settings(b.effect), _baseline_settings(a.effect))
