@@ -13,8 +13,7 @@ from typing import Any
 
 import cuda.bindings.driver as cuda
 import cutlass
-import cutlass.cute as cute
-from cutlass import BFloat16, Boolean, Float32, Int32, Int64, const_expr, range_constexpr
+from cutlass import BFloat16, Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr
 from cutlass.cute import nvgpu
 from cutlass.utils import SmemAllocator
 
@@ -49,7 +48,7 @@ class Launch:
     vector_bits: int
 
     def __call__(self, hidden_states: Any, weight: Any, output: Any) -> None:
-        import torch  # noqa: PLC0415 - compiling must not need torch
+        import torch  # compiling must not need it
 
         if hidden_states.shape[0] == 0:
             return
@@ -68,9 +67,10 @@ class RMSNorm:
     vector_bits: int
     cluster_n: int
     reload: bool
-    weight_early: bool
+    prefetch_weight: bool
     tiles_per_cta: int
     stream_hint: bool
+    min_ctas_per_sm: int
 
     @cute.jit
     def __call__(
@@ -120,6 +120,8 @@ class RMSNorm:
             grid=[clusters * self.cluster_n, 1, 1],
             block=[cute.size(threads), 1, 1],
             cluster=[self.cluster_n, 1, 1] if const_expr(self.cluster_n > 1) else None,
+            min_blocks_per_mp=self.min_ctas_per_sm,
+            preferred_smem_carveout=-1,  # the driver's default; left out, the DSL asks for a GPU
             stream=stream,
         )
 
@@ -138,10 +140,8 @@ class RMSNorm:
         tidx, _, _ = cute.arch.thread_idx()
         bidx, _, _ = cute.arch.block_idx()
         grid_size, _, _ = cute.arch.grid_dim()
-        rank = bidx % self.cluster_n
-        if const_expr(self.cluster_n > 1):
-            # Peers must run before their shared memory is written; waited for once the loads are out.
-            cute.arch.cluster_arrive_relaxed()
+        rank, tile = bidx % self.cluster_n, bidx // self.cluster_n
+        sums, arrived = self.allocate_sums(tidx)
 
         thr_copy = tiled_copy.get_slice(tidx)
         cX = cute.make_identity_tensor(mX.shape)
@@ -150,51 +150,37 @@ class RMSNorm:
         tXcX = thr_copy.partition_S(cute.local_tile(cX, tiler, (None, rank)))
         tWgW = thr_copy.partition_S(cute.local_tile(mW, tiler, (0, rank)))
         tXrX, tWrW, tXrO = (cute.make_fragment_like(tWgW) for _ in range(3))
-        tXrX.fill(0)
-        tWrW.fill(0)
+        tXrX.fill(0)  # what lies outside the row adds nothing to the sum
 
-        # The weight goes first: nothing that waits for x can then come between the loads.
-        tile = bidx // self.cluster_n
-        inside = self.inside(tXcX, tile, mX.shape)
-        cute.copy(load_w, tWgW, tWrW, pred=self.inside(tXcX, 0, mW.shape))
-        cute.copy(load_x, tXgX[None, None, None, tile], tXrX, pred=inside)
-
-        sums = SmemAllocator().allocate_tensor(
-            Float32, cute.make_ordered_layout((self.partials, self.rows_per_cta, 2), order=(0, 1, 2)), 16
-        )
+        # All loads leave before anything waits. ptxas sinks those of the weight to their use, behind the
+        # arrival of x; the prefetch stays, and makes that late load an L2 hit.
+        inside_w = self.inside(tXcX, 0, mW.shape)
+        if const_expr(self.prefetch_weight):
+            self.prefetch(tWgW, inside_w)
+        cute.copy(load_w, tWgW, tWrW, pred=inside_w)
+        cute.copy(load_x, tXgX[None, None, None, tile], tXrX, pred=self.inside(tXcX, tile, mX.shape))
         if const_expr(self.cluster_n > 1):
             cute.arch.cluster_wait()
-        elif const_expr(self.weight_early):
-            # Left alone, ptxas sinks the weight's loads below the first use of x.
-            cute.arch.sync_threads()
 
         for i in cutlass.range(self.tiles_per_cta, unroll=1):
             gX, gO = tXgX[None, None, None, tile], tXgO[None, None, None, tile]
             inside = self.inside(tXcX, tile, mX.shape)
-            x = tXrX.load()
+            x = tXrX.load().to(Float32)
             tile += grid_size // self.cluster_n
             if const_expr(self.tiles_per_cta > 1):
                 # The next row is on its way while this one is reduced.
                 cute.copy(load_x, tXgX[None, None, None, tile], tXrX, pred=self.inside(tXcX, tile, mX.shape))
-            x32 = x.to(Float32)
-            mean_square = self.row_sum(x32 * x32, sums[None, None, i % 2], tidx, rank) * (
-                1 / self.hidden_size
-            )
+            mean_square = self.row_sum(x * x, sums, arrived, i, tidx, rank) * (1 / self.hidden_size)
             rstd = cute.math.rsqrt(mean_square + EPS, fastmath=True)
             if const_expr(self.reload):
                 cute.copy(load_x, gX, tXrX, pred=inside)
-                x32 = tXrX.load().to(Float32)
-            tXrO.store((x32 * rstd * tWrW.load().to(Float32)).to(BFloat16))
+                x = tXrX.load().to(Float32)
+            tXrO.store((x * rstd * tWrW.load().to(Float32)).to(BFloat16))
             cute.copy(store, tXrO, gO, pred=inside)
-
-    @property
-    def partials(self) -> int:
-        """Partial sums of a row: one per warp and CTA."""
-        return max(self.threads_per_row // WARP, 1) * self.cluster_n
 
     @cute.jit
     def inside(self, tXcX: cute.Tensor, tile: Int32, shape: cute.Shape) -> cute.Tensor:
-        """Which vectors of the thread lie inside `shape`: (1, 1, steps) booleans."""
+        """Which vectors of this thread lie inside `shape`: booleans (1, 1, steps)."""
         steps = cute.size(tXcX, mode=[2])
         pred = cute.make_rmem_tensor((1, 1, steps), Boolean)
         for step in range_constexpr(steps):
@@ -202,30 +188,63 @@ class RMSNorm:
         return pred
 
     @cute.jit
-    def row_sum(self, values: cute.TensorSSA, sums: cute.Tensor, tidx: Int32, rank: Int32) -> Float32:
-        """Sum over the row this thread works on; sums is (partials, rows) shared memory.
+    def prefetch(self, tWgW: cute.Tensor, inside: cute.Tensor):
+        for step in range_constexpr(cute.size(tWgW, mode=[2])):
+            if inside[0, 0, step]:
+                cute.arch.prefetch(tWgW[None, 0, step].iterator.to_llvm_ptr(), cache_level="L2")
 
-        The caller alternates between two `sums`: a warp that runs ahead then writes into the one that
-        nobody reads any more, and one barrier per row is enough.
+    @cute.jit
+    def allocate_sums(self, tidx: Int32):
+        """Shared memory (partial sums of a row, rows, 2) and its two barriers, used in turn.
+
+        With two sets a warp that runs ahead writes where nobody reads any more, so that one barrier
+        per tile is enough.
         """
+        smem = SmemAllocator()
+        shape = (self.threads_per_row // WARP * self.cluster_n, self.rows_per_cta, 2)
+        sums = smem.allocate_tensor(Float32, cute.make_ordered_layout(shape, order=(0, 1, 2)), 16)
+        arrived = smem.allocate_array(Int64, 2)
+        if const_expr(self.cluster_n > 1):
+            if tidx == 0:
+                cute.arch.mbarrier_init(arrived, 1)
+                cute.arch.mbarrier_init(arrived + 1, 1)
+            cute.arch.mbarrier_init_fence()
+            # Peers must be ready before they are written to; waited for once the loads are out.
+            cute.arch.cluster_arrive_relaxed()
+        return sums, arrived
+
+    @cute.jit
+    def row_sum(
+        self,
+        values: cute.TensorSSA,
+        sums: cute.Tensor,
+        arrived: cute.Pointer,
+        i: Int32,
+        tidx: Int32,
+        rank: Int32,
+    ) -> Float32:
+        """Sum over the whole row, of which this thread holds `values`, for the CTA's i-th tile."""
         total = values.reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
-        total = cute.arch.warp_reduction_sum(total, threads_in_group=min(self.threads_per_row, WARP))
-        if const_expr(self.partials > 1):
-            lane = tidx % WARP
-            row = tidx // self.threads_per_row
-            warp = tidx % self.threads_per_row // WARP
-            slot = sums.iterator + sums.layout((rank * self.partials // self.cluster_n + warp, row))
-            if const_expr(self.cluster_n > 1):
-                if lane < self.cluster_n:
-                    peer_slot = cute.arch.map_dsmem_ptr(slot, lane).toint()
-                    cute.arch.store(
-                        cute.make_ptr(Float32, peer_slot, cute.AddressSpace.smem), total, ss="cluster"
-                    )
-                cute.arch.cluster_arrive()
-                cute.arch.cluster_wait()
-            else:
-                if lane == 0:
-                    cute.arch.store(slot, total, ss="cta")
-                cute.arch.sync_threads()
-            total = sums[None, row].load().reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
+        total = cute.arch.warp_reduction_sum(total)
+
+        warps_per_row = self.threads_per_row // WARP
+        row, warp, lane = tidx // self.threads_per_row, tidx % self.threads_per_row // WARP, tidx % WARP
+        sSum = sums[None, None, i % 2]
+        slot = sSum.iterator + sSum.layout((rank * warps_per_row + warp, row))
+        if const_expr(self.cluster_n > 1):
+            # Every warp writes its sum into the same slot of every CTA, its own included, and the bytes
+            # count on the receiver's barrier. Unlike a cluster barrier with release semantics this
+            # flushes no cache, and no CTA leaves before all that is sent to it has arrived.
+            barrier = arrived + i % 2
+            if tidx == 0:
+                cute.arch.mbarrier_arrive_and_expect_tx(barrier, cute.size(sSum) * Float32.width // 8)
+            if lane < self.cluster_n:
+                cute.arch.store_async_dsmem(slot, total.bitcast(Int32), barrier, lane)
+            cute.arch.mbarrier_wait(barrier, i // 2 % 2)
+        elif const_expr(warps_per_row > 1):
+            if lane == 0:
+                cute.arch.store(slot, total, ss="cta")
+            cute.arch.sync_threads()
+        if const_expr(warps_per_row * self.cluster_n > 1):
+            total = sSum[None, row].load().reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
         return total
