@@ -11,7 +11,7 @@ import torch
 from kwiki_kernels.static_report import static_reports
 from kwiki_kernels.task import Task, load_task
 
-from tests.kernels.rmsnorm_cubins import DEFAULT_KNOBS, TASK, compile_rmsnorm
+from tests.kernels.rmsnorm_cubins import TASK, compile_rmsnorm
 
 HIDDEN_SIZES = (2048, 4096, 5120, 7168, 8192)
 
@@ -75,7 +75,22 @@ def test_valid_points_of_the_search_space_compile_for(arch: str, task: Task, tmp
 
 @pytest.mark.parametrize("vector_bits", [16, 64, 128])
 def test_a_hidden_size_that_no_tile_divides_compiles(vector_bits: int, tmp_path: Path) -> None:
-    knobs = DEFAULT_KNOBS | {"vector_bits": vector_bits, "threads_per_row": 64}
+    knobs = {"vector_bits": vector_bits, "threads_per_row": 64}
     compiled, _ = compile_rmsnorm("sm_90a", [(1000, knobs)], tmp_path)
     (report,) = static_reports(compiled[0].cubin, "sm_90a", {"hidden_size": 1000})
     assert set(report.global_load_bits) == {vector_bits}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "knobs", "message"),
+    [
+        (1001, {}, "128-bit vectors"),
+        (2048, {"threads_per_row": 48}, "multiple of 32"),
+        (2048, {"reload": True, "tiles_per_cta": 2}, "tiles_per_cta=1"),
+    ],
+)
+def test_knobs_that_would_compute_wrongly_do_not_build(
+    hidden: int, knobs: dict[str, int | bool], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        compile_rmsnorm("sm_90a", [(hidden, knobs)], tmp_path)

@@ -120,3 +120,10 @@ def test_no_rows_are_no_work(build: Callable[..., Any]) -> None:
     x, weight = inputs(0, 2048)
     build({"hidden_size": 2048}, DEFAULT_KNOBS)(x, weight, torch.empty_like(x))
     torch.cuda.synchronize()
+
+
+def test_a_tensor_that_vectors_cannot_reach_is_refused_before_the_launch(build: Callable[..., Any]) -> None:
+    x, weight = inputs(4, 2048)
+    shifted = torch.empty(4 * 2048 + 1, dtype=torch.bfloat16, device="cuda")[1:].view(4, 2048)
+    with pytest.raises(ValueError, match="aligned to 16 bytes"):
+        build({"hidden_size": 2048}, DEFAULT_KNOBS)(x, weight, shifted)
