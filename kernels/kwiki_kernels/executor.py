@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -30,32 +32,39 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Judges on this machine, inside `submit`; Ctrl-C there kills what runs.
+    """Judges on this machine, inside `submit`; Ctrl-C there, or setting `stop`, kills what runs.
 
-    `on_result` sees each verdict as it falls.
+    `on_result` sees each verdict as it falls. Verdicts are kept in `folder`, a spool of its own, so
+    that a run that was killed measures nothing twice; without a folder they live as long as this object.
     """
 
     name = "local"
 
     def __init__(
         self,
+        folder: Path | None = None,
         *,
         parallel_builds: int | None = None,
         on_result: Callable[[Evaluation], None] = lambda _: None,
+        stop: threading.Event | None = None,
     ) -> None:
-        self.parallel_builds, self.on_result = parallel_builds, on_result
+        self.folder = folder
+        self.run = partial(run_job, parallel_builds=parallel_builds, on_result=on_result, stop=stop)
         self.verdicts: dict[str, list[Evaluation]] = {}
 
     def submit(self, job: Job) -> None:
-        """Judge the job; raises as `run_job`."""
-        if job.id not in self.verdicts:
-            self.verdicts[job.id] = run_job(
-                job, parallel_builds=self.parallel_builds, on_result=self.on_result
-            )
+        """Judge the job; raises as `run_job`, and SpoolError where the folder is not to be trusted."""
+        if self.collect(job.id) is not None:
+            return
+        if self.folder is None:
+            self.verdicts[job.id] = self.run(job)
+        else:
+            spool.write_job(self.folder, job)
+            run_spooled(self.folder, job, self.run)
 
     def collect(self, job_id: str) -> list[Evaluation] | None:
-        """The verdicts of a job submitted to this object."""
-        return self.verdicts.get(job_id)
+        """The verdicts of a job that was submitted."""
+        return spool.read_results(self.folder, job_id) if self.folder else self.verdicts.get(job_id)
 
 
 class SpoolExecutor:
@@ -73,3 +82,10 @@ class SpoolExecutor:
     def collect(self, job_id: str) -> list[Evaluation] | None:
         """Read verdicts back; raises SpoolError where they are damaged, changed or of another version."""
         return spool.read_results(self.folder, job_id)
+
+
+def run_spooled(folder: Path, job: Job, run: Callable[..., list[Evaluation]]) -> None:
+    """Judge what has no verdict in the folder yet with `run`, a form of `run_job`; then seal the job."""
+    there = spool.finished_candidates(folder, job)
+    verdicts = run(job, there=there, keep=partial(spool.write_result, folder))
+    spool.write_done(folder, job, [verdict.candidate_id for verdict in verdicts])

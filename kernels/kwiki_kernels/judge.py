@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -42,31 +42,35 @@ def run_job(
     job: Job,
     *,
     parallel_builds: int | None = None,
-    skip: Collection[str] = (),
+    there: Mapping[str, Evaluation] | None = None,
+    keep: Callable[[Evaluation], None] = lambda _: None,
     on_result: Callable[[Evaluation], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> list[Evaluation]:
     """Judge the baselines and candidates of a job, in the job's order.
 
     Builds run `parallel_builds` at a time (default: one per core); the GPU serves one candidate at
-    a time. Candidates named in `skip` are left out. `on_result` sees each verdict as it falls, on
-    the calling thread. Setting `stop`, or Ctrl-C, kills every child before this returns or raises.
+    a time. Verdicts that are already `there`, by candidate, are not reached again. `keep` and then
+    `on_result` see each new verdict as it falls, on the calling thread. Setting `stop`, or Ctrl-C,
+    kills every child before this raises.
 
     Raises:
         TaskError: the job's task or a workload of it cannot be read, or its reference fails.
         ArchError: the job's architecture is unknown.
         GpuError: the GPU does not answer.
+        Cancelled: `stop` was set.
     """
     stop = stop or threading.Event()
     check_arch(job.arch)
     task = parse_task(job.task_files, {}, origin=f"job {job.id}")
     for uuid in job.workload_uuids:
         task.workload(uuid)
-    todo = [entry for entry in entries(job, task) if entry[0].id not in skip]
+    entries = _entries(job, task)
+    verdicts = dict(there or {})
+    todo = [entry for entry in entries if entry[0].id not in verdicts]
     why_not = unmeasured_because(job)
     machine = environment(local_gpu()) if why_not or not todo else measure_machine(job, stop)
     bench = Bench(job, task, machine, why_not)
-    verdicts: dict[str, Evaluation] = {}
     workers = parallel_builds or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge") as pool:
         try:
@@ -77,12 +81,13 @@ def run_job(
             for future in as_completed(futures):
                 verdict = future.result()
                 verdicts[verdict.candidate_id] = verdict
+                keep(verdict)
                 on_result(verdict)
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [verdicts[candidate.id] for candidate, _ in todo]
+    return [verdicts[candidate.id] for candidate, _ in entries]
 
 
 def unmeasured_because(job: Job) -> str | None:
@@ -211,7 +216,7 @@ def _bare(job: Job) -> Job:
     return job.model_copy(update={"candidates": ()})
 
 
-def entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
+def _entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
     """What to judge, and whether each is a baseline; these come first, as all else is read against them."""
     baselines = [
         Candidate(

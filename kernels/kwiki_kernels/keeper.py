@@ -35,7 +35,18 @@ from kwiki_kernels.messages import (
 
 LOG_TAIL_BYTES = 2000
 POLL_S = 0.05
-PASSED_ON = ("CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "LANG", "LC_", "TZ")
+PASSED_ON = (
+    "CUDA_",
+    "NVIDIA_",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_",
+    "TZ",
+    "USER",
+    "LOGNAME",
+)
 """Variables, or their beginnings, that a child sees; a token in any other name stays here."""
 
 

@@ -34,6 +34,8 @@ class GraphTimer:
 
     def __init__(self, call: Call, protocol: Protocol) -> None:
         flush = _flush(protocol)
+        flush()
+        call()  # what a first call loads cannot be loaded during a capture
         self.events = [(_event(external=True), _event(external=True)) for _ in range(protocol.iterations)]
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
@@ -92,7 +94,8 @@ def make_timer(call: Call, protocol: Protocol) -> GraphTimer | EventTimer:
         # A failed capture leaves its side stream current, and sometimes an error to be collected.
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
-        note = f"not capturable in a CUDA graph ({str(error).strip().splitlines()[0]}): host gaps count"
+        cause = str(error.__context__ or error).strip().splitlines()[0]
+        note = f"not capturable in a CUDA graph ({cause}): host gaps count"
         return EventTimer(call, protocol, note)
 
 

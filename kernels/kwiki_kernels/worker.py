@@ -18,9 +18,8 @@ from pathlib import Path
 from kwiki_kernels import spool
 from kwiki_kernels.errors import GpuError, JudgeError, SpoolError
 from kwiki_kernels.evaluation import Evaluation
-from kwiki_kernels.job import Job
-from kwiki_kernels.judge import entries, run_job
-from kwiki_kernels.task import parse_task
+from kwiki_kernels.executor import run_spooled
+from kwiki_kernels.judge import run_job
 
 POLL_S = 2.0
 
@@ -35,7 +34,7 @@ def process(folder: Path) -> bool:
     succeeded = True
     for path in spool.read_jobs(folder):
         try:
-            process_job(folder, spool.read_job(path))
+            run_spooled(folder, spool.read_job(path), partial(run_job, on_result=_say))
         except GpuError:
             raise
         except JudgeError as error:
@@ -43,14 +42,6 @@ def process(folder: Path) -> bool:
             print(f"{path.name}: {error}", file=sys.stderr)
             succeeded = False
     return succeeded
-
-
-def process_job(folder: Path, job: Job) -> None:
-    """Judge the candidates of a job that have no verdict yet, then seal it."""
-    there = spool.finished_candidates(folder, job)
-    run_job(job, skip=there.keys(), on_result=partial(_keep, folder))
-    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
-    spool.write_done(folder, job, [candidate.id for candidate, _ in entries(job, task)])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,8 +84,7 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _keep(folder: Path, evaluation: Evaluation) -> None:
-    spool.write_result(folder, evaluation)
+def _say(evaluation: Evaluation) -> None:
     print(f"{evaluation.job_id} {evaluation.candidate_id} {evaluation.status}", file=sys.stderr, flush=True)
 
 

@@ -212,8 +212,13 @@ def test_candidates_build_side_by_side_and_return_in_the_jobs_order() -> None:
     assert [e.candidate_id for e in evaluations] == ["c0", "c1"]
 
 
-def test_candidates_to_skip_are_skipped() -> None:
-    assert run_job(make_job(HONEST, stage="build"), skip={"c0"}) == []
+def test_verdicts_already_there_are_kept_and_not_reached_again() -> None:
+    job = make_job("def build(axes, knobs): return print", "raise ValueError", stage="build")
+    seen: list[str] = []
+    first = {e.candidate_id: e for e in run_job(job)}
+    again = run_job(job, there={"c1": first["c1"]}, on_result=lambda e: seen.append(e.candidate_id))
+    assert seen == ["c0"]
+    assert again[1] is first["c1"]
 
 
 def test_stopping_kills_the_children(tmp_path: Path) -> None:
@@ -288,7 +293,7 @@ def test_a_full_disk_is_one_error_and_not_a_verdict(tmp_path: Path, monkeypatch:
 def test_judging_needs_no_third_party_package_but_torch_numpy_pydantic_and_the_dsl() -> None:
     probe = (
         "import sys, json\n"
-        "import kwiki_kernels.worker, kwiki_kernels.child, kwiki_kernels.judge, kwiki_kernels.compare\n"
+        "import kwiki_kernels.worker, kwiki_kernels.child, kwiki_kernels.judge\n"
         "light = 'torch' not in sys.modules and 'cutlass' not in sys.modules\n"
         "import kwiki_kernels.trial\n"
         "print(json.dumps([light, sorted({name.split('.')[0] for name in sys.modules})]))"

@@ -48,6 +48,20 @@ def test_both_executors_give_the_same_verdicts(kind: str, tmp_path: Path) -> Non
     assert {e.job_id for e in evaluations} == {"job"}
 
 
+def test_a_local_executor_with_a_folder_remembers_what_was_judged(tmp_path: Path) -> None:
+    seen: list[str] = []
+    LocalExecutor(tmp_path).submit(JOB)
+    result_file(tmp_path, "done.json").unlink()
+    result_file(tmp_path, "c1.json").unlink()
+    second = LocalExecutor(tmp_path, on_result=lambda e: seen.append(e.candidate_id))
+    assert second.collect(JOB.id) is None
+    second.submit(JOB)
+    assert seen == ["c1"]
+    third = LocalExecutor(tmp_path).collect(JOB.id)
+    assert third is not None
+    assert [e.candidate_id for e in third] == ["baseline", "c0", "c1"]
+
+
 def test_an_interrupted_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
     SpoolExecutor(tmp_path).submit(JOB)
     work(tmp_path)
