@@ -6,6 +6,7 @@ the wiki's own strict loader. A page that it refuses is a warning, which fails a
 
 from __future__ import annotations
 
+import html
 import logging
 import re
 from pathlib import Path
@@ -40,7 +41,7 @@ _CARD = Environment(
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Make all Markdown of the site plain text: no raw HTML, no scripts, nothing loaded from elsewhere."""
-    config.markdown_extensions.append(PlainText())  # type: ignore[arg-type] -- Markdown takes instances too
+    config.markdown_extensions.append(PlainText())  # Markdown takes instances too
     return config
 
 
@@ -59,24 +60,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for folder, title in SECTIONS.items():
         inside = sorted((p for p in pages if p.path.startswith(f"{folder}/")), key=lambda p: p.front.title)
         if inside:
-            sections.append({title: [{p.front.title: f"wiki/{p.path}"} for p in inside]})
+            sections.append({title: [{_title(p): f"wiki/{p.path}"} for p in inside]})
     if sections and config.nav:
         config.nav.insert(len(config.nav) - 1, {"Wiki": sections})
     return files
 
 
-def on_page_content(html: str, *, page: SitePage, config: MkDocsConfig, files: Files) -> str:
+def on_page_content(text: str, *, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Put the card above the text of a wiki page."""
     del config
     wiki_page: Page | None = getattr(page.file, "wiki_page", None)
     if wiki_page is None:
-        return html
+        return text
     titles = {}
     for file in files.documentation_pages():
         other: Page | None = getattr(file, "wiki_page", None)
         if other is not None:
             titles[other.front.id] = (other.front.title, file.url_relative_to(page.file))
-    return _CARD.get_template("card.html").render(front=wiki_page.front, titles=titles, source=_source) + html
+    return _CARD.get_template("card.html").render(front=wiki_page.front, titles=titles, source=_source) + text
 
 
 class PlainText(Extension):
@@ -89,7 +90,7 @@ class PlainText(Extension):
         """Called by Markdown."""
         md.preprocessors.deregister("html_block")
         md.inlinePatterns.deregister("html")
-        md.treeprocessors.register(_SafeTargets(md), "safe_targets", 0)
+        md.treeprocessors.register(_SafeTargets(md), "safe_targets", 1)  # before MkDocs checks the links
 
 
 class _SafeTargets(Treeprocessor):
@@ -102,8 +103,8 @@ class _SafeTargets(Treeprocessor):
 
 
 def _is_allowed(target: str, schemes: set[str]) -> bool:
-    # Browsers skip control characters and spaces in front of and inside a scheme.
-    parts = urlsplit(re.sub(r"[\x00-\x20\x7f]", "", target))
+    # Browsers decode entities, then skip control characters and spaces in front of and inside a scheme.
+    parts = urlsplit(re.sub(r"[\x00-\x20\x7f]", "", html.unescape(target)))
     return parts.scheme.lower() in schemes and not (parts.netloc and schemes == {""})
 
 
@@ -121,9 +122,17 @@ def _load(wiki: Wiki) -> list[Page]:
 def _markdown(page: Page) -> str:
     """The page for MkDocs: title and tags as its metadata, fences with their claim as a caption."""
     front = page.front
-    meta = {"title": front.title, "tags": sorted({*front.tags, *(arch for arch in front.arch if arch != "any")})}
+    meta = {
+        "title": _title(page),
+        "tags": sorted({*front.tags, *(arch for arch in front.arch if arch != "any")}),
+    }
     body = _FENCE.sub(_captioned, page.body)
     return f"---\n{yaml.safe_dump(meta, allow_unicode=True)}---\n\n{body}"
+
+
+def _title(page: Page) -> str:
+    """Templates print titles as they are."""
+    return html.escape(page.front.title, quote=False)
 
 
 def _captioned(match: re.Match[str]) -> str:
