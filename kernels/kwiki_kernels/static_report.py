@@ -26,7 +26,7 @@ Limit = Literal["registers", "shared memory", "threads", "CTAs"]
 DISASSEMBLY_TIMEOUT_S = 30
 
 
-class StaticReportError(JudgeError, ValueError):
+class StaticReportError(JudgeError):
     """A cubin that cannot be read, or no tool to read it with."""
 
 
