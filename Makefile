@@ -15,10 +15,10 @@ DEMO := build/demo
 demo: $(INSTALLED)  ## tune RMSNorm with a copy of the wiki, and find the lesson it wrote
 	@rm -rf $(DEMO)
 	$(BIN)/wiki init $(DEMO)/wiki
-	$(BIN)/wiki --wiki $(DEMO)/wiki sync
+	$(BIN)/wiki sync --wiki $(DEMO)/wiki
 	$(BIN)/kernel-agent run rmsnorm --wiki $(DEMO)/wiki --runs $(DEMO)/runs --id demo \
 	    --workloads h2048-t1024,h4096-t4096,h7168-t16384 --candidates 10 --batch 5
-	$(BIN)/wiki --wiki $(DEMO)/wiki search --type lesson "rmsnorm knobs: which value is better"
+	$(BIN)/wiki search --wiki $(DEMO)/wiki --type lesson "rmsnorm knobs: which value is better"
 
 test: $(INSTALLED)  ## lint, types, tests
 	$(BIN)/ruff format --check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 
 from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
@@ -102,15 +103,13 @@ def _print_result(run: RunFolder, args: argparse.Namespace) -> None:
         return
     _print_table(list(candidate_table(trials, winner)))
     if not any(trial.kind == "measured" for trial in trials):
-        print(
-            f"\nNothing was measured: no GPU for {run.contract.arch} here. Scores come from the compiled code."
-        )
+        print(f"\nNothing was measured: no GPU for {run.contract.arch} here. Scores come from compiled code.")
     print(f"\nreport: {report}")
     for line in lessons:
         print(f"lesson {line['action']}: {line['page']}\n  {line['lesson']['claim']}")
 
 
-def _print_table(rows: list[tuple[str, ...]]) -> None:
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

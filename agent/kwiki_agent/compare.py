@@ -10,9 +10,12 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 from kwiki_kernels.evaluation import Evaluation, Record, Status, Timing
 
 RESAMPLES = 400
+
+Floats = npt.NDArray[np.float64]
 
 
 class Ratio(Record):
@@ -88,9 +91,9 @@ def geomean_us(evaluation: Evaluation, workloads: Iterable[str] | None = None) -
     return math.exp(sum(math.log(times[uuid].median_us) for uuid in chosen) / len(chosen))
 
 
-def _resampled_medians(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _resampled_medians(samples: Floats, rng: np.random.Generator) -> Floats:
     """[RESAMPLES] medians of samples [rounds, iterations]: rounds drawn with replacement, then iterations."""
     rounds, iterations = samples.shape
     picked = rng.integers(rounds, size=(RESAMPLES, rounds, 1))
     drawn = samples[picked, rng.integers(iterations, size=(RESAMPLES, rounds, iterations))]
-    return np.median(drawn.reshape(RESAMPLES, -1), axis=1)
+    return np.asarray(np.median(drawn.reshape(RESAMPLES, -1), axis=1))

@@ -7,9 +7,8 @@ prepare → retrieve → propose → build → check → measure → profile →
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
@@ -20,7 +19,16 @@ from kwiki_agent import nodes
 from kwiki_agent.nodes import Loop
 from kwiki_agent.state import RunState
 
-STEPS: tuple[Callable[[RunState, Loop], RunState], ...] = (
+
+class Step(Protocol):
+    """A node: state and loop in, changes of the state out."""
+
+    __name__: str
+
+    def __call__(self, state: RunState, loop: Loop) -> RunState: ...
+
+
+STEPS: tuple[Step, ...] = (
     nodes.prepare, nodes.retrieve, nodes.propose, nodes.build, nodes.check,
     nodes.measure, nodes.profile, nodes.decide, nodes.reflect, nodes.finish,
 )  # fmt: skip

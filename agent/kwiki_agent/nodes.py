@@ -101,13 +101,10 @@ def propose(state: RunState, loop: Loop) -> RunState:
 def build(state: RunState, loop: Loop) -> RunState:
     """Compile the batch here, for the run's architecture: what does not build never reaches a GPU."""
     candidates = [loop.run.candidate(candidate_id) for candidate_id in state["batch"]]
-    for verdict in _judge(loop, loop.builder, _job(state, loop, candidates, stage="build")):
+    verdicts = _judge(loop.builder, _job(state, loop, candidates, stage="build")) if candidates else []
+    for verdict in verdicts:
         loop.run.save_build(verdict)
-    survivors = [
-        candidate.id
-        for candidate in candidates
-        if (verdict := loop.run.build(candidate.id)) and verdict.status is Status.UNMEASURED
-    ]
+    survivors = [verdict.candidate_id for verdict in verdicts if verdict.status is Status.UNMEASURED]
     loop.say(f"build: {len(survivors)} of {len(candidates)} compiled")
     return {"survivors": survivors}
 
@@ -129,7 +126,7 @@ def check(state: RunState, loop: Loop) -> RunState:
     baselines = confirming or state["round"] == 1
     job = _job(state, loop, candidates, stage="judge", baselines=baselines)
     loop.run.save_job(job)
-    verdicts = _judge(loop, loop.executor, job)
+    verdicts = _judge(loop.executor, job)
     loop.run.save_evaluations(job.id, verdicts)
     wrong = sum(verdict.status not in (Status.PASSED, Status.UNMEASURED) for verdict in verdicts)
     loop.say(f"check: {len(verdicts) - wrong} of {len(verdicts)} right")
@@ -197,7 +194,7 @@ def finish(state: RunState, loop: Loop) -> RunState:
     return {}
 
 
-def _judge(loop: Loop, executor: Executor, job: Job) -> list[Evaluation]:
+def _judge(executor: Executor, job: Job) -> list[Evaluation]:
     """Submit once, collect, and interrupt the graph while the answer is not there."""
     verdicts = executor.collect(job.id)
     if verdicts is None:
@@ -232,7 +229,7 @@ def _cards_to_use(hits: list[Hit], task: Task) -> list[Card]:
     """At most MAX_CARDS different pages; pages of another operator family are no help."""
     cards: dict[str, Card] = {}
     for hit in hits:
-        if hit.op in (None, "any", task.definition.op_type):
+        if getattr(hit, "op", None) in (None, "any", task.definition.op_type):
             cards.setdefault(hit.page_id, _card(hit))
     return list(cards.values())[:MAX_CARDS]
 

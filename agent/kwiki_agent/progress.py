@@ -32,6 +32,6 @@ class Progress:
     def say(self, line: str) -> None:
         """Show one line of progress."""
         elapsed = f"{time.monotonic() - self._began:6.1f} s"
-        self._console.print(f"[dim]{elapsed}[/dim]  {line}", markup=True)
+        self._console.print(f"{elapsed}  {line}", markup=False, soft_wrap=True)
         if self._status is not None:
             self._status.update(line)

@@ -49,10 +49,10 @@ def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None)
     _credit_cards(run, wiki)
     if incumbent is None:
         return
-    evidence = {f"{run.id}.json": evidence_json(run).encode()}
+    evidence = {run.id: evidence_json(run).encode()}
     for lesson, body in _lessons(run, task, incumbent):
         try:
-            decision = add_lesson(wiki, lesson, body, evidence_files=evidence)
+            decision = add_lesson(wiki, lesson, body, evidence_files=evidence, free_id=True)
         except WikiError as error:
             yield f"refused: {error}"
             continue

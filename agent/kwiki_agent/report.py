@@ -12,6 +12,7 @@ import matplotlib as mpl
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.task import Task
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from kwiki_agent.compare import compare, timings
 from kwiki_agent.profile import roofline_share
@@ -97,9 +98,7 @@ def _final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] |
     return next((job for job in timed if BASELINE in job), timed[0] if timed else None)
 
 
-def _workload_section(
-    run: RunFolder, verdicts: dict[str, Evaluation], incumbent: str
-) -> Iterator[str]:
+def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent: str) -> Iterator[str]:
     best = verdicts[incumbent]
     baselines = [verdict for name, verdict in verdicts.items() if name.startswith(BASELINE)]
     environment = best.environment
@@ -213,7 +212,7 @@ def _plot(run: RunFolder, trials: list[Trial]) -> None:
         )
     axes.set_xlabel("candidate, in order of proposal")
     axes.set_ylabel(f"speed-up over {BASELINE}" if measured else "static score (not a measurement)")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

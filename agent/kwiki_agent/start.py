@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from kwiki_ingest.wiki import open_wiki
-from kwiki_kernels.device import check_arch, local_arch
+from kwiki_kernels.device import check_arch, local_gpu
 from kwiki_kernels.evaluation import Knobs, KnobValue
 from kwiki_kernels.executor import Executor, LocalExecutor, SpoolExecutor
 from kwiki_kernels.job import Protocol
@@ -48,7 +48,9 @@ def new_run(
     """
     folder = find_task(task_name)
     task = load_task(folder)
-    arch = check_arch(arch or local_arch() or COMPILE_ONLY_ARCH)
+    gpu = local_gpu()
+    arch = arch or (gpu and gpu.arch) or COMPILE_ONLY_ARCH
+    check_arch(arch)
     task.seed_for(arch)
     if task.knob_space is None:
         raise AgentError(f"task {task.name} has no knobs.json: the tuner has nothing to search")
@@ -77,7 +79,7 @@ def new_run(
 def make_loop(run: RunFolder, say: Callable[[str], None]) -> Loop:
     """Everything the nodes need, from the contract alone, so that a resumed run is the same run."""
     contract = run.contract
-    local = LocalExecutor(run.path / "spool", say=say)
+    local = LocalExecutor(on_result=lambda verdict: say(f"  {verdict.candidate_id} {verdict.status}"))
     executor: Executor = SpoolExecutor(Path(contract.spool_dir)) if contract.spool_dir else local
     return Loop(
         run=run,

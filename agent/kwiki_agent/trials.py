@@ -26,8 +26,8 @@ DEFAULT_INTENT = "the task's default"
 WORTH_A_RULE = 1.01
 """A workload gets knobs of its own only if they beat the incumbent's there by more than 1 %."""
 
-BYTES_IN_FLIGHT_ENOUGH = 64 * 1024
-"""Per SM: Little's law for 4.8 TB/s over 132 SMs at about 1 us under load gives 36 kB."""
+BYTES_IN_FLIGHT_NEEDED = 36 * 1024
+"""Per SM: Little's law for 4.8 TB/s over 132 SMs at about 1 us under load."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def default_candidate(run: RunFolder) -> str | None:
 
 
 def static_score(reports: tuple[StaticReport, ...]) -> float | None:
-    """Geometric mean over binaries of: bytes in flight per SM up to enough, discounted for spills. 0..1."""
+    """Geometric mean over binaries of: bytes in flight per SM against what is needed, less spills. 0..1."""
     if not reports:
         return None
     return math.exp(sum(math.log(_one_static_score(report)) for report in reports) / len(reports))
@@ -105,7 +105,7 @@ def _one_static_score(report: StaticReport) -> float:
     loaded_bytes = sum(bits // 8 * count for bits, count in report.global_load_bits.items())
     in_flight = report.ctas_per_sm * report.threads_per_cta * loaded_bytes
     spilled = report.spill_bytes + 16 * (report.local_loads + report.local_stores)
-    return max(min(in_flight / BYTES_IN_FLIGHT_ENOUGH, 1.0) / (1.0 + spilled / 64.0), 1e-6)
+    return max(in_flight / (in_flight + BYTES_IN_FLIGHT_NEEDED) / (1.0 + spilled / 64.0), 1e-6)
 
 
 def _trial(run: RunFolder, candidate: Candidate, measured: dict[str, tuple[float, str]]) -> Trial:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import optuna
 from kwiki_kernels.evaluation import Knobs, KnobValue
@@ -23,6 +24,8 @@ from kwiki_agent.trials import DEFAULT_INTENT
 
 ASKS_PER_CANDIDATE = 60
 """How often Optuna is asked again for a point that is invalid or known before the round ends short."""
+FAILED_SCORE = 0.0
+"""What the sampler is told of a point that breaks a constraint or failed to build: worse than any kernel."""
 
 
 class Tuner:
@@ -48,6 +51,12 @@ class Tuner:
                 return list(_dispatch(brief))
 
 
+class _Proposal(NamedTuple):
+    knobs: Knobs
+    intent: str
+    cards: tuple[str, ...] = ()
+
+
 class _Space:
     """The valid points of a run: the task's knobs, minus what is fixed, impossible or already tried."""
 
@@ -64,9 +73,13 @@ class _Space:
         ]
         self._tried = {_key(trial.candidate.knobs) for trial in brief.trials if not trial.candidate.rules}
 
+    def is_valid(self, knobs: Knobs) -> bool:
+        """Whether the constraints hold on every workload."""
+        return all(self._space.valid(knobs, axes) for axes in self._axes)
+
     def is_new(self, knobs: Knobs) -> bool:
-        """Valid on every workload and not tried in this run; remembers it as tried."""
-        if _key(knobs) in self._tried or not all(self._space.valid(knobs, axes) for axes in self._axes):
+        """Valid and not tried in this run; remembers it as tried."""
+        if _key(knobs) in self._tried or not self.is_valid(knobs):
             return False
         self._tried.add(_key(knobs))
         return True
@@ -100,62 +113,48 @@ def _search(brief: Brief, space: _Space) -> Iterator[Candidate]:
     advice = list(space.advice(brief.cards))
     number = itertools.count(len(brief.trials) + 1)
     room = min(brief.contract.batch, brief.contract.max_candidates - len(brief.trials))
-    proposals = itertools.chain(
-        _seeds(space, advice), _ask(brief, space, advice)
-    )  # cards first, then the sampler
-    for knobs, intent, cards in itertools.islice(proposals, max(room, 0)):
-        yield _candidate(brief, next(number), knobs, intent, cards)
+    proposals = itertools.chain(_seeds(space, advice), _ask(brief, space, advice))
+    for proposal in itertools.islice(proposals, max(room, 0)):
+        yield _candidate(brief, next(number), proposal)
 
 
-def _seeds(
-    space: _Space, advice: list[tuple[Card, KnobAdvice]]
-) -> Iterator[tuple[Knobs, str, tuple[str, ...]]]:
+def _seeds(space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
     """What each card recommends, then all cards together, then the task's default."""
-    by_card = {
-        card["id"]: [hint for other, hint in advice if other["id"] == card["id"]] for card, _ in advice
-    }
-    recommended = [
-        (hints, f"what card {card_id} recommends", (card_id,)) for card_id, hints in by_card.items()
-    ]
-    if len(by_card) > 1:
-        recommended.append(
-            ([hint for _, hint in advice], "what the cards recommend together", tuple(by_card))
-        )
-    for hints, intent, cards in recommended:
-        values = space.narrowed(hints)
+    card_ids = tuple(dict.fromkeys(card["id"] for card, _ in advice))
+    for chosen in (*((card_id,) for card_id in card_ids), card_ids):
+        values = space.narrowed(hint for card, hint in advice if card["id"] in chosen)
         knobs = {
             name: default if default in values[name] else _nearest(default, values[name], space.knobs[name])
             for name, default in space.default.items()
         }
-        if space.is_new(knobs):
-            yield knobs, intent, cards
+        if chosen and space.is_new(knobs):
+            yield _Proposal(knobs, f"what {' and '.join(chosen)} recommends", chosen)
     if space.is_new(space.default):
-        yield space.default, DEFAULT_INTENT, ()
+        yield _Proposal(space.default, DEFAULT_INTENT)
 
 
-def _ask(
-    brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]
-) -> Iterator[tuple[Knobs, str, tuple[str, ...]]]:
+def _ask(brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
     """Points from Optuna. A stalled search leaves the cards' narrowing and explores at random."""
     exploring = brief.stalled >= STALLED_BEFORE_NEW_DIRECTION
-    trusted = [(card, hint) for card, hint in advice if _narrows(card) and not exploring]
-    values = space.narrowed(hint for _, hint in trusted)
-    study = _study(brief, space.knobs, exploring)
+    bounds = [] if exploring else [(card, hint) for card, hint in advice if _narrows(card, hint)]
+    values = space.narrowed(hint for _, hint in bounds)
+    cards = tuple(dict.fromkeys(card["id"] for card, _ in bounds))
+    study = _study(brief, values, exploring)
     intent = "explore at random: the search stalled" if exploring else "sample near what was fast"
     for _ in range(ASKS_PER_CANDIDATE * brief.contract.batch):
         trial = study.ask()
-        knobs: Knobs = {
-            name: options[trial.suggest_int(name, 0, len(options) - 1)]
-            for name, options in space.knobs.items()
-        }
-        if all(knobs[name] in values[name] for name in knobs) and space.is_new(knobs):
-            yield knobs, intent, tuple(dict.fromkeys(card["id"] for card, _ in trusted))
-        else:
+        picks = {name: trial.suggest_int(name, 0, len(options) - 1) for name, options in values.items()}
+        knobs = {name: values[name][pick] for name, pick in picks.items()}
+        if space.is_new(knobs):
+            yield _Proposal(knobs, intent, cards)
+        elif space.is_valid(knobs):
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, FAILED_SCORE)
 
 
-def _study(brief: Brief, knobs: dict[str, tuple[KnobValue, ...]], exploring: bool) -> optuna.Study:
-    """A study that knows the run so far. Rebuilt each round, so that a resumed run proposes the same."""
+def _study(brief: Brief, values: dict[str, tuple[KnobValue, ...]], exploring: bool) -> optuna.Study:
+    """A study over `values` that knows the run so far. Rebuilt each round, so resuming changes nothing."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = brief.contract.seed * 1000 + brief.round
     sampler: optuna.samplers.BaseSampler
@@ -169,18 +168,16 @@ def _study(brief: Brief, knobs: dict[str, tuple[KnobValue, ...]], exploring: boo
             )
     study = optuna.create_study(sampler=sampler, direction="maximize")
     distributions: dict[str, optuna.distributions.BaseDistribution] = {
-        name: optuna.distributions.IntDistribution(0, len(values) - 1) for name, values in knobs.items()
+        name: optuna.distributions.IntDistribution(0, len(options) - 1) for name, options in values.items()
     }
     for trial in brief.trials:
-        if trial.candidate.rules or any(trial.candidate.knobs[name] not in knobs[name] for name in knobs):
-            continue
-        study.add_trial(
-            optuna.trial.create_trial(
-                params={name: values.index(trial.candidate.knobs[name]) for name, values in knobs.items()},
-                distributions=distributions,
-                value=0.0 if trial.score is None else trial.score,
+        knobs = trial.candidate.knobs
+        if not trial.candidate.rules and all(knobs[name] in options for name, options in values.items()):
+            params = {name: options.index(knobs[name]) for name, options in values.items()}
+            score = FAILED_SCORE if trial.score is None else trial.score
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=score)
             )
-        )
     return study
 
 
@@ -198,7 +195,7 @@ def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
             knobs = {**incumbent.knobs, name: values[there]}
             if space.is_new(knobs):
                 intent = f"ablate {name}: {incumbent.knobs[name]} to {values[there]}"
-                yield _candidate(brief, next(number), knobs, intent, (), parent=incumbent.id)
+                yield _candidate(brief, next(number), _Proposal(knobs, intent))
 
 
 def _dispatch(brief: Brief) -> Iterator[Candidate]:
@@ -222,17 +219,15 @@ def _dispatch(brief: Brief) -> Iterator[Candidate]:
     )
 
 
-def _candidate(
-    brief: Brief, number: int, knobs: Knobs, intent: str, cards: tuple[str, ...], parent: str | None = None
-) -> Candidate:
+def _candidate(brief: Brief, number: int, proposal: _Proposal) -> Candidate:
     return Candidate(
         id=_id(number),
-        parent=parent or brief.incumbent,
-        intent=intent,
+        parent=brief.incumbent,
+        intent=proposal.intent,
         policy=Tuner.name,
-        cards=cards,
+        cards=proposal.cards,
         source=brief.task.seed_for(brief.contract.arch),
-        knobs=knobs,
+        knobs=proposal.knobs,
     )
 
 
@@ -244,9 +239,10 @@ def _key(knobs: Knobs) -> tuple[tuple[str, KnobValue], ...]:
     return tuple(sorted(knobs.items()))
 
 
-def _narrows(card: Card) -> bool:
-    """Only pages that stand on more than one unconfirmed claim may close parts of the space."""
-    return card["status"] == "confirmed" or card["confidence"] in ("verified", "measured")
+def _narrows(card: Card, hint: KnobAdvice) -> bool:
+    """Only bounds from pages that stand on more than one unconfirmed claim may close parts of the space."""
+    trusted = card["status"] == "confirmed" or card["confidence"] in ("verified", "measured")
+    return trusted and hint["op"] != "=="
 
 
 _PERMITS: dict[str, Callable[[KnobValue, object], bool]] = {

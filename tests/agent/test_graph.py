@@ -1,0 +1,159 @@
+"""The loop runs to its report, survives a kill at any node, and writes what it learned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kwiki_agent.graph import STEPS, drive
+from kwiki_agent.nodes import Loop
+from kwiki_agent.trials import history
+from kwiki_ingest.search.retrieve import search
+from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.job import Job
+
+from tests.agent.toy import FormulaExecutor, MakeLoop
+
+
+def test_every_node_of_the_design_is_a_step() -> None:
+    assert [step.__name__ for step in STEPS] == [
+        "prepare", "retrieve", "propose", "build", "check",
+        "measure", "profile", "decide", "reflect", "finish",
+    ]  # fmt: skip
+
+
+def test_a_run_leaves_a_whole_record(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop()
+    assert drive(loop) is None
+    names = {path.name for path in loop.run.path.iterdir()}
+    assert {
+        "run.json", "checkpoint.sqlite", "candidates", "jobs", "candidates.jsonl", "benchmark.csv",
+        "retrievals.jsonl", "promotions.jsonl", "lessons.jsonl", "report.md", "progress.svg", "progress.png",
+    } <= names  # fmt: skip
+    rows = [json.loads(line) for line in (loop.run.path / "candidates.jsonl").read_text().splitlines()]
+    assert len(rows) == len(history(loop.run))
+    assert {"intent", "knobs", "status", "score", "code_hash"} <= rows[0].keys()
+
+
+def test_driving_a_finished_run_again_changes_nothing(make_toy_loop: MakeLoop) -> None:
+    executor = FormulaExecutor()
+    loop = make_toy_loop(executor)
+    drive(loop)
+    judged = list(executor.judged)
+    assert drive(loop) is None
+    assert executor.judged == judged
+
+
+@pytest.mark.parametrize("node", [step.__name__ for step in STEPS])
+def test_a_run_killed_in_any_node_goes_on_and_judges_nothing_twice(
+    make_toy_loop: MakeLoop, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = FormulaExecutor()
+    loop = make_toy_loop(executor)
+    _die_once_after(node, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        drive(loop)
+    assert drive(loop) is None
+    assert len(executor.judged) == len(set(executor.judged))
+    untroubled = make_toy_loop(FormulaExecutor(), run_id="untroubled")
+    drive(untroubled)
+    assert [t.candidate.knobs for t in history(loop.run)] == [
+        t.candidate.knobs for t in history(untroubled.run)
+    ]
+
+
+def _die_once_after(node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node does all its work, and the process ends before the checkpoint of it is written."""
+    from kwiki_agent import graph
+
+    step = next(step for step in STEPS if step.__name__ == node)
+    deaths = [KeyboardInterrupt()]
+
+    def dying(state: Any, loop: Loop) -> Any:
+        changed = step(state, loop)
+        if deaths:
+            raise deaths.pop()
+        return changed
+
+    dying.__name__ = node
+    monkeypatch.setattr(graph, "STEPS", tuple(dying if s is step else s for s in STEPS))
+
+
+class Waiting(FormulaExecutor):
+    """Answers nothing until `open` is set: a spool before the GPU machine has worked."""
+
+    open = False
+
+    def collect(self, job_id: str) -> list[Evaluation] | None:
+        return super().collect(job_id) if self.open else None
+
+
+def test_a_run_waits_for_a_spool_and_resumes(make_toy_loop: MakeLoop) -> None:
+    executor = Waiting()
+    loop = make_toy_loop(executor)
+    assert drive(loop) == "toy-run.r001.judge"
+    assert drive(loop) == "toy-run.r001.judge"
+    executor.open = True
+    assert drive(loop) is None
+    assert len(executor.judged) == len(set(executor.judged))
+
+
+def test_measured_differences_become_lessons_with_evidence(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(workloads=("n64", "n1024"), max_candidates=16)
+    drive(loop)
+    lines = list(loop.run.lines("lessons.jsonl"))
+    assert any(line["action"] == "added" for line in lines)
+    evidence = json.loads((loop.wiki.root / "evidence" / "toy-run.json").read_text())
+    hashes = {candidate["code_hash"] for candidate in evidence["candidates"].values()}
+    for line in lines:
+        assert set(line["lesson"]["evidence"][0]["candidates"]) <= hashes
+        assert line["lesson"]["effect"]["after"] < line["lesson"]["effect"]["before"]
+        low, high = line["lesson"]["effect"]["ci95"]
+        assert low <= high < 1
+    hits = search(loop.wiki, "toy width faster", types=["lesson"])
+    assert {hit.page_id for hit in hits} & {line["page"] for line in lines}
+
+
+def test_a_second_run_with_the_lessons_needs_fewer_trials(make_toy_loop: MakeLoop) -> None:
+    first = make_toy_loop(workloads=("n64", "n1024"), max_candidates=16, seed=3)
+    drive(first)
+    goal = 0.95 * max(trial.score or 0.0 for trial in history(first.run))
+    second = make_toy_loop(workloads=("n64", "n1024"), max_candidates=16, seed=4, run_id="second")
+    drive(second)
+
+    def trials_needed(loop: Loop) -> int:
+        return next(i for i, t in enumerate(history(loop.run), start=1) if (t.score or 0.0) >= goal)
+
+    assert trials_needed(second) < trials_needed(first)
+    assert history(second.run)[0].candidate.cards
+
+
+def test_the_same_lesson_from_a_second_run_adds_evidence_to_the_first(make_toy_loop: MakeLoop) -> None:
+    drive(make_toy_loop(workloads=("n64",), max_candidates=16))
+    before = {path.name for path in (make_toy_loop(run_id="x").wiki.root / "lessons").iterdir()}
+    again = make_toy_loop(workloads=("n64",), max_candidates=16, run_id="again", use_cards=False)
+    drive(again)
+    merged = [line for line in again.run.lines("lessons.jsonl") if line["action"] == "merged"]
+    assert merged
+    assert {f"{line['page']}.md" for line in merged} <= before
+
+
+def test_without_a_gpu_nothing_is_claimed_about_speed(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(FormulaExecutor(measures=False))
+    drive(loop)
+    report = (loop.run.path / "report.md").read_text()
+    assert "Nothing was measured" in report
+    assert "it is no measurement" in report
+    for line in loop.run.lines("lessons.jsonl"):
+        assert line["lesson"]["effect"]["metric"] == "registers"
+        assert line["lesson"]["status"] == "candidate"
+
+
+def test_the_job_carries_the_task_and_no_kernel_of_the_folder(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop()
+    drive(loop)
+    job = Job.model_validate_json((loop.run.path / "jobs" / "toy-run.r001.judge" / "job.json").read_text())
+    assert set(job.task_files) == {
+        "definition.json", "workloads.jsonl", "reference.py", "baseline.py", "knobs.json",
+    }  # fmt: skip
