@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import inspect
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kwiki_kernels.errors import MachineError
 from kwiki_kernels.evaluation import Knobs, StaticReport
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.static_report import StaticReportError, static_reports
@@ -51,8 +53,9 @@ def load_module(text: str, path: Path) -> ModuleType:
 
     Raises:
         BuildError: the text does not run.
+        MachineError: the disk is full.
     """
-    path.write_text(text, encoding="utf-8")
+    _write(path, text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -61,6 +64,7 @@ def load_module(text: str, path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        _blame_a_full_disk(error)
         raise BuildError(explain(error, path)) from error
     return module
 
@@ -98,6 +102,7 @@ def build_candidate(
             reports, log = _report(launch, arch, axes)
             yield Build(what, served, Launch(launch, returns_outputs=False), log, reports)
         except (Exception, SystemExit) as error:
+            _blame_a_full_disk(error)
             yield Build(what, served, None, explain(error, path))
 
 
@@ -132,6 +137,19 @@ def explain(error: BaseException, path: Path) -> str:
     if frames:
         text += f"\n  at {path.name}:{frames[-1].lineno}: {frames[-1].line}"
     return text.replace(str(path), path.name)[:LOG_CHARS]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _blame_a_full_disk(error)
+        raise
+
+
+def _blame_a_full_disk(error: BaseException) -> None:
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        raise MachineError(f"{error.strerror}: make room where temporary files go and run again") from error
 
 
 def _check_knobs(candidate: Candidate, knob_space: KnobSpace | None) -> None:
@@ -169,7 +187,7 @@ def _report(
     launch: Callable[..., Any], arch: str, axes: dict[str, int]
 ) -> tuple[tuple[StaticReport, ...], str]:
     cubins = [compiled.__cubin__ for compiled in getattr(launch, "compiled", ())]
-    if not cubins or None in cubins:
+    if not cubins or not all(isinstance(cubin, bytes) for cubin in cubins):
         return (), "no static report: launch.compiled holds no cubin"
     try:
         return tuple(report for cubin in cubins for report in static_reports(cubin, arch, axes)), ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
-from kwiki_kernels.errors import JudgeError
+from kwiki_kernels.errors import JudgeError, MachineError
 from kwiki_kernels.evaluation import Record, Status, WorkloadResult
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
@@ -56,8 +56,10 @@ def main(request_path: Path, fd: int) -> None:
         else:
             judge_candidate(request, request.candidate, send)
         send(Done())
+    except MachineError as error:
+        send(Broken(machine=True, log=str(error)))
     except JudgeError as error:
-        send(Broken(log=str(error)))
+        send(Broken(machine=False, log=str(error)))
 
 
 def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:

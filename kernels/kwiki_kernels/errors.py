@@ -12,8 +12,8 @@ class ArchError(JudgeError):
     """An architecture the judge does not know."""
 
 
-class GpuError(JudgeError):
-    """The GPU does not answer, before any candidate touched it."""
+class MachineError(JudgeError):
+    """The machine is at fault: its GPU does not answer, or its disk is full. The job can be run again."""
 
 
 class SpoolError(JudgeError):

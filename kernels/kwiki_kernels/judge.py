@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from kwiki_kernels.device import check_arch, environment, local_gpu
-from kwiki_kernels.errors import GpuError
+from kwiki_kernels.errors import MachineError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, supervise
@@ -57,7 +57,7 @@ def run_job(
     Raises:
         TaskError: the job's task or a workload of it cannot be read, or its reference fails.
         ArchError: the job's architecture is unknown.
-        GpuError: the GPU does not answer.
+        MachineError: the GPU does not answer, or the disk is full.
         Cancelled: `stop` was set.
     """
     stop = stop or threading.Event()
@@ -106,7 +106,7 @@ def measure_machine(job: Job, stop: threading.Event) -> Environment:
     """Copy bandwidth and timer floor of the GPU, in a process of its own.
 
     Raises:
-        GpuError: the GPU does not answer.
+        MachineError: the GPU does not answer.
     """
     request = Request(job=_bare(job), candidate=None, baseline=False, measure=True)
     course = supervise(request, stop)
@@ -114,7 +114,7 @@ def measure_machine(job: Job, stop: threading.Event) -> Environment:
         if isinstance(message, Measured):
             return message.environment
     reason = "it did not answer in time" if course.timed_out else course.ending
-    raise GpuError(f"the GPU cannot be used: {reason}. The process printed:\n{course.log}")
+    raise MachineError(f"the GPU cannot be used: {reason}. The process printed:\n{course.log}")
 
 
 def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: threading.Event) -> Evaluation:
@@ -122,7 +122,7 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
 
     Raises:
         TaskError: the task is at fault: its reference fails, or a scalar has no value.
-        GpuError: the GPU no longer answers, and it was not this candidate's doing.
+        MachineError: the GPU no longer answers, not by this candidate's doing, or the disk is full.
         Cancelled: `stop` was set.
     """
     job, why_not = bench.job, bench.why_not
@@ -132,7 +132,7 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
         request = Request(job=_bare(job), candidate=candidate, baseline=baseline, measure=not why_not)
         course = supervise(request, stop)
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
-            raise TaskError(broken.log)
+            raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
         if not why_not and course.said(Built) and not course.said(Ready, Failed, Done):
             measure_machine(job, stop)
         verdict = judge(course, bench, candidate)

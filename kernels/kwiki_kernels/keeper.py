@@ -143,6 +143,8 @@ class _Channel:
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
+        self.poller = select.poll()
+        self.poller.register(fd, select.POLLIN)
         self.rest = b""
         self.closed = False
 
@@ -150,7 +152,7 @@ class _Channel:
         if self.closed:
             time.sleep(timeout_s)
             return []
-        select.select([self.fd], [], [], timeout_s)
+        self.poller.poll(1000 * timeout_s)
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self.fd, 1 << 16):
                 self.rest += chunk

@@ -83,9 +83,10 @@ class Done(Record):
 
 
 class Broken(Record):
-    """The task is at fault, not the candidate."""
+    """The task or the machine is at fault, not the candidate."""
 
     event: Literal["broken"] = "broken"
+    machine: bool
     log: str
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from kwiki_kernels import spool
-from kwiki_kernels.errors import GpuError, JudgeError, SpoolError
+from kwiki_kernels.errors import JudgeError, MachineError, SpoolError
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.executor import run_spooled
 from kwiki_kernels.judge import run_job
@@ -28,14 +28,14 @@ def process(folder: Path) -> bool:
     """Process every pending job of a folder once; True where none failed.
 
     Raises:
-        GpuError: the GPU does not answer; the job stays pending.
+        MachineError: the GPU does not answer; the job stays pending.
         OSError: a result cannot be written.
     """
     succeeded = True
     for path in spool.read_jobs(folder):
         try:
             run_spooled(folder, spool.read_job(path), partial(run_job, on_result=_say))
-        except GpuError:
+        except MachineError:
             raise
         except JudgeError as error:
             spool.write_failure(folder, path, str(error))

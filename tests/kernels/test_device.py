@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kwiki_kernels.device import Gpu, environment, local_gpu
-from kwiki_kernels.errors import GpuError
+from kwiki_kernels.errors import MachineError
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.judge import run_job
 
@@ -71,5 +71,5 @@ def test_a_gpu_that_does_not_answer_is_an_error_and_no_candidates_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "63")
-    with pytest.raises(GpuError, match="the GPU cannot be used: the process exited with code 1"):
+    with pytest.raises(MachineError, match="the GPU cannot be used: the process exited with code 1"):
         run_job(make_job(HONEST))

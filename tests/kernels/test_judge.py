@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kwiki_kernels.device import local_gpu
-from kwiki_kernels.errors import ArchError
+from kwiki_kernels.errors import ArchError, MachineError
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate, Protocol
 from kwiki_kernels.judge import run_job
@@ -288,6 +288,12 @@ def test_a_full_disk_is_one_error_and_not_a_verdict(tmp_path: Path, monkeypatch:
         assert [path.name for path in small.iterdir()] == ["filler"]
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_a_disk_that_fills_up_while_building_is_not_held_against_the_candidate() -> None:
+    source = "import errno\ndef build(axes, knobs): raise OSError(errno.ENOSPC, 'No space left on device')"
+    with pytest.raises(MachineError, match="No space left on device: make room"):
+        verdict(source)
 
 
 def test_judging_needs_no_third_party_package_but_torch_numpy_pydantic_and_the_dsl() -> None:
