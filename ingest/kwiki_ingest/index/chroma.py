@@ -17,6 +17,7 @@ import chromadb
 import numpy as np
 from chromadb.api import ClientAPI
 from chromadb.api.client import Client
+from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.api.types import Metadata, PyEmbedding, Where
 from chromadb.config import Settings
 from chromadb.errors import NotFoundError
@@ -28,6 +29,7 @@ from kwiki_ingest.wiki import CHROMA_FOLDER
 COLLECTION = "chunks"
 # With Chroma's defaults recall@10 fell to 0.62 on 30,000 random vectors; searching wider costs microseconds.
 _HNSW_EF = 400
+_NO_FUNCTION = {"type": "legacy"}
 
 Row = tuple[str, str, bytes]
 """Chunk key, page id, float32 vector bytes."""
@@ -82,6 +84,7 @@ def open_chroma(index_dir: Path, *, fresh: bool = False) -> Iterator[ChromaStore
     try:
         client = cast(Client, chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False)))
     except Exception as error:
+        SharedSystemClient.clear_system_cache()  # else this process keeps meeting the half-open client
         raise _failed(error) from error
     try:
         yield ChromaStore(client, _collection(client))
@@ -102,7 +105,8 @@ def _collection(client: ClientAPI) -> chromadb.Collection:
             embedding_function=None,
             configuration={"hnsw": {"space": "cosine", "ef_search": _HNSW_EF, "ef_construction": _HNSW_EF}},
         )
-    if collection.configuration.get("embedding_function") is not None:
+    # Chroma records "none" as type `legacy`; a named function is one that it would import and call.
+    if collection.configuration_json.get("embedding_function", _NO_FUNCTION) != _NO_FUNCTION:
         raise WikiIndexError(
             "The Chroma collection names an embedding function, which runs code; run `wiki sync`."
         )

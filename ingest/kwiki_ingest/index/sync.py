@@ -175,10 +175,18 @@ def _bring_chroma_in_step(wiki: Wiki, manifest: Manifest, model: ModelChoice, ch
     there = folder.is_dir()
     if there and chroma_revision == str(revision):
         return
-    from kwiki_ingest.index.chroma import open_chroma
-
-    follows = there and bool(changed) and chroma_revision == str(revision - 1)
-    with open_chroma(wiki.index_dir, fresh=not follows) as chroma:
-        chroma.replace(changed if follows else (), manifest.vectors(changed if follows else None))
+    try:
+        follows = there and bool(changed) and chroma_revision == str(revision - 1)
+        _write_chroma(wiki, manifest, changed if follows else None)
+    except WikiIndexError:  # damaged, or written by a Chroma that this one cannot read
+        _write_chroma(wiki, manifest, None)
     with manifest.transaction():
         manifest.set_meta({"chroma_revision": str(revision)})
+
+
+def _write_chroma(wiki: Wiki, manifest: Manifest, changed: set[str] | None) -> None:
+    """Replace the changed pages' vectors; None throws the store away and writes all of them."""
+    from kwiki_ingest.index.chroma import open_chroma  # 1.7 s, so only when something changed
+
+    with open_chroma(wiki.index_dir, fresh=changed is None) as chroma:
+        chroma.replace(changed or (), manifest.vectors(changed))

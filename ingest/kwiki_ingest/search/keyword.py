@@ -13,6 +13,16 @@ from itertools import pairwise
 
 MAX_QUERY_TERMS = 128
 
+# Left out of questions: in a small wiki even these tell pages apart, and wrongly. Words that are also
+# constructs of the language (`if`, `for`, `while`, `not`) stay in.
+_STOP_WORDS = frozenset(
+    """
+    a an and are as at be by can do does from get has have how i in into is it its my of on or should so than
+    that the their them then there these they this to use using was we what when where which why will with
+    you your
+    """.split()  # noqa: SIM905 (a list of 60 quoted words reads worse)
+)
+
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
 _RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|(?P<name>[^\W{_CJK}]+(?:(?:\.|-|:{{1,2}})[^\W{_CJK}]+)*)")
 _PART = re.compile(r"[^\W_]+")
@@ -29,8 +39,8 @@ def words(text: str) -> Iterator[str]:
 
 
 def match_expression(query: str) -> str:
-    """An FTS5 expression that finds any term of `query`; empty when it has none."""
-    terms = list(dict.fromkeys(words(query)))[:MAX_QUERY_TERMS]
+    """An FTS5 expression that finds any telling term of `query`; empty when it has none."""
+    terms = [term for term in dict.fromkeys(words(query)) if term not in _STOP_WORDS][:MAX_QUERY_TERMS]
     return " OR ".join(f'"{term}"' for term in terms)
 
 

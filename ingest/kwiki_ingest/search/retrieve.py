@@ -13,7 +13,7 @@ import numpy as np
 from kwiki_ingest.errors import WikiIndexError
 from kwiki_ingest.index.embedder import Vectors
 from kwiki_ingest.index.manifest import Manifest, open_for_reading
-from kwiki_ingest.index.model import KEYWORD_ONLY, choose_model
+from kwiki_ingest.index.model import choose_model
 from kwiki_ingest.page import Confidence, Knob, PageType, Status
 from kwiki_ingest.search.filters import DEFAULT_STATUSES, Filters, StoredPage
 from kwiki_ingest.search.keyword import match_expression
@@ -57,8 +57,8 @@ _log = logging.getLogger(__name__)
 class Hit:
     """A page that answers, with its best chunk.
 
-    `ranks` holds the page's rank per leg that found it, from 1; `similarity` is the chunk's cosine where the
-    dense leg found it. `path` is relative to the wiki.
+    `ranks` holds the page's rank per leg that found it, from 1; `similarity` is the cosine of the page's
+    nearest chunk where the dense leg found one. `path` is relative to the wiki.
     """
 
     page_id: str
@@ -77,11 +77,16 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class _Ranked:
-    """A leg's answer: chunk keys by page in rank order, and cosines where known."""
+class _Found:
+    """A page in one leg's answer: its rank from 1, its best chunk, and that chunk's score in this leg."""
 
-    chunk_of: Mapping[str, str]
-    similarity: Mapping[str, float]
+    rank: int
+    key: str
+    score: float
+
+
+_Answer = Mapping[str, _Found]
+"""One leg's answer, by page id."""
 
 
 def search(
@@ -107,12 +112,12 @@ def search(
         pages = Filters(arch, statuses, types, dsl).select(manifest)
         if not expression or not pages:
             return []
-        ranked: dict[str, _Ranked] = {}
+        answers: dict[str, _Answer] = {}
         if "keyword" in legs:
-            ranked["keyword"] = _keyword_leg(manifest, expression, pages)
+            answers["keyword"] = _keyword_leg(manifest, expression, pages)
         if "dense" in legs:
-            ranked["dense"] = _dense_leg(wiki, manifest, query, pages, store)
-        return _fuse(manifest, ranked, pages)[:k]
+            answers["dense"] = _dense_leg(wiki, manifest, query, pages, store)
+        return _fuse(manifest, answers, pages)[:k]
 
 
 def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None, k: int = 5) -> list[Hit]:
@@ -136,44 +141,56 @@ def _holds(trigger: Mapping[str, str | float], metrics: Mapping[str, float]) -> 
     return value is not None and _COMPARE[str(trigger["op"])](value, float(trigger["value"]))
 
 
-def _keyword_leg(manifest: Manifest, expression: str, pages: Mapping[str, StoredPage]) -> _Ranked:
+def _keyword_leg(manifest: Manifest, expression: str, pages: Mapping[str, StoredPage]) -> _Answer:
     rows = manifest.sql.execute(
-        "SELECT c.key, c.page_id FROM keyword JOIN chunks c ON c.id = keyword.rowid"
-        f" WHERE keyword MATCH ? ORDER BY bm25(keyword, {_COLUMN_WEIGHTS}), c.key",
+        f"SELECT c.key, c.page_id, -bm25(keyword, {_COLUMN_WEIGHTS}) AS score"
+        " FROM keyword JOIN chunks c ON c.id = keyword.rowid WHERE keyword MATCH ?",
         (expression,),
     )
-    allowed = [(key, page_id) for key, page_id in rows if page_id in pages]
-    return _Ranked(_first_chunks(allowed[:POOL_CHUNKS]), {})
+    return _rank(row for row in rows if row[1] in pages)
 
 
 def _dense_leg(
     wiki: Wiki, manifest: Manifest, query: str, pages: Mapping[str, StoredPage], store: Store
-) -> _Ranked:
+) -> _Answer:
     meta = manifest.meta()
     model = choose_model(meta)
-    if not model.embeds or meta["model"] == KEYWORD_ONLY.identity:
-        return _Ranked({}, {})
+    if not model.embeds:
+        return {}
     if meta["model"] != model.identity:
         _log.warning(
-            "The index was made with model %s, so only keywords are searched; run `wiki sync`.", meta["model"]
+            "The index was made with another model (%s), so only keywords are searched; run `wiki sync`.",
+            meta["model"],
         )
-        return _Ranked({}, {})
+        return {}
     vector = model.embedder().encode_query(query)
-    candidates = None
-    if store == "chroma":
-        candidates = _from_chroma(wiki, meta, vector, pages)
+    candidates = _from_chroma(wiki, meta, vector, pages) if store == "chroma" else None
     rows = [row for row in manifest.vectors(pages) if candidates is None or row[0] in candidates]
     if not rows:
-        return _Ranked({}, {})
+        return {}
     matrix = np.frombuffer(b"".join(row[2] for row in rows), np.float32).reshape(len(rows), -1)
-    # Rounded, so that equal texts tie on every machine and then rank by key.
-    cosines = np.round((matrix @ vector).astype(np.float64), 6)
-    order = sorted(range(len(rows)), key=lambda i: (-cosines[i], rows[i][0]))[:POOL_CHUNKS]
-    order = [i for i in order if cosines[i] >= SIMILARITY_FLOOR]
-    return _Ranked(
-        _first_chunks((rows[i][0], rows[i][1]) for i in order),
-        {rows[i][0]: float(cosines[i]) for i in order},
+    cosines = (matrix @ vector).tolist()
+    return _rank(
+        (key, page_id, cosine)
+        for (key, page_id, _), cosine in zip(rows, cosines, strict=True)
+        if cosine >= SIMILARITY_FLOOR
     )
+
+
+def _rank(rows: Iterable[tuple[str, str, float]]) -> _Answer:
+    """Rank pages by their best chunk, from (key, page id, score) of chunks; equal scores share a rank.
+
+    Scores are rounded, so that equal texts tie whatever the order of summation was.
+    """
+    chunks = sorted((-round(score, 6), key, page_id) for key, page_id, score in rows)[:POOL_CHUNKS]
+    answer: dict[str, _Found] = {}
+    rank, last = 0, 0.0
+    for negated, key, page_id in chunks:
+        if page_id not in answer:
+            if negated != last:
+                rank, last = len(answer) + 1, negated
+            answer[page_id] = _Found(rank, key, -negated)
+    return answer
 
 
 def _from_chroma(
@@ -193,27 +210,24 @@ def _from_chroma(
         return None
 
 
-def _first_chunks(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The best chunk of each page, pages in rank order, from (key, page id) rows in rank order."""
-    first: dict[str, str] = {}
-    for key, page_id in rows:
-        first.setdefault(page_id, key)
-    return first
-
-
-def _fuse(manifest: Manifest, ranked: Mapping[str, _Ranked], pages: Mapping[str, StoredPage]) -> list[Hit]:
+def _fuse(manifest: Manifest, answers: Mapping[str, _Answer], pages: Mapping[str, StoredPage]) -> list[Hit]:
     """Reciprocal rank fusion of the legs, times a small prior. The leg that ranks higher picks the chunk."""
-    ranks: dict[str, dict[str, int]] = {}
-    for leg, answer in ranked.items():
-        for rank, page_id in enumerate(answer.chunk_of, 1):
-            ranks.setdefault(page_id, {})[leg] = rank
     hits = []
-    for page_id, by_leg in ranks.items():
-        score = sum(1 / (RRF_K + rank) for rank in by_leg.values()) * _prior(pages[page_id])
-        best_leg = min(by_leg, key=lambda leg: by_leg[leg])
-        key = ranked[best_leg].chunk_of[page_id]
-        similarity = ranked["dense"].similarity.get(key) if "dense" in ranked else None
-        hits.append(_hit(manifest, pages[page_id], key, score, by_leg, similarity))
+    for page_id in {page_id for answer in answers.values() for page_id in answer}:
+        found = {leg: answer[page_id] for leg, answer in answers.items() if page_id in answer}
+        score = sum(1 / (RRF_K + one.rank) for one in found.values()) * _prior(pages[page_id])
+        best = min(found.values(), key=lambda one: one.rank)
+        dense = found.get("dense")
+        hits.append(
+            _hit(
+                manifest,
+                pages[page_id],
+                best.key,
+                score,
+                {leg: one.rank for leg, one in found.items()},
+                dense.score if dense else None,
+            )
+        )
     return _best_first(hits, pages)
 
 
