@@ -247,6 +247,26 @@ def test_a_disk_that_refuses_leaves_no_trace(wiki: Wiki) -> None:
     assert files(wiki) == {}
 
 
+def test_a_disk_that_fills_up_after_the_page_says_what_stands(
+    wiki: Wiki, request: pytest.FixtureRequest
+) -> None:
+    long = "word " * 200
+    add_lesson(wiki, lesson(claim=long[:590]), long)
+    request.getfixturevalue("tiny_files")
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
+    other = lesson(
+        id="other", title="Words", arch=("sm_100a",), claim="word " * 3, related=("wide-loads",), knobs=()
+    )
+    with pytest.raises(
+        LessonWriteError, match=r"^other is stored, but a page it concerns could not be marked"
+    ):
+        add_lesson(wiki, other)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert add_lesson(wiki, other).action == "duplicate"
+    assert standing(wiki).related == ("other",)
+
+
 def test_a_page_edited_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_bytes(b"edited by hand")

@@ -71,15 +71,15 @@ def decide(new: Lesson, standing: Sequence[Lesson], has_summary: Callable[[str],
     reason = "no standing lesson says this in the same scope"
     if superseded:
         reason += f"; it supersedes {', '.join(old.id for old in superseded)}"
-    return Verdict("added", page, _marks(page, standing, related=True), reason, nearest)
+    return Verdict("added", page, _marks(page, standing), reason, nearest)
 
 
 def _closeness(new: Lesson, old: Lesson) -> tuple[float, str]:
     return -overlap(new, old), old.id
 
 
-def _marks(page: Lesson, standing: Sequence[Lesson], related: bool = False) -> tuple[Lesson, ...]:
-    """The standing lessons that must say that `page` disputes, supersedes or (if asked) relates to them.
+def _marks(page: Lesson, standing: Sequence[Lesson]) -> tuple[Lesson, ...]:
+    """The standing lessons that must say that `page` disputes, supersedes or relates to them.
 
     Also asked for duplicates: it completes what a crash between two files left undone.
     """
@@ -90,7 +90,7 @@ def _marks(page: Lesson, standing: Sequence[Lesson], related: bool = False) -> t
             fields |= {"status": Status.DISPUTED, "contradicts": _union(old.contradicts, [page.id])}
         if old.id in page.supersedes:
             fields |= {"status": Status.RETIRED, "superseded_by": page.id}
-        if related and old.id in page.related:
+        if old.id in page.related:
             fields["related"] = _union(old.related, [page.id])
         if any(getattr(old, name) != value for name, value in fields.items()):
             marked.append(_changed(old, **fields))

@@ -120,9 +120,17 @@ def _store(
         write.create(wiki.root / _file(verdict.page.id), text.encode())
     elif verdict.action == "merged":
         changed.append(verdict.page)
-    for lesson in changed:
-        old = standing[lesson.id]
-        write.replace(old.path, old.content, _with_front_matter(lesson, old.content))
+    try:
+        for lesson in changed:
+            old = standing[lesson.id]
+            write.replace(old.path, old.content, _with_front_matter(lesson, old.content))
+    except LessonWriteError as error:
+        if verdict.action == "merged":
+            raise
+        raise LessonWriteError(
+            f"{verdict.page.id} is stored, but a page it concerns could not be marked: {error} "
+            "Adding it again completes the marks."
+        ) from error
     return bool(changed) or verdict.action != "duplicate"
 
 

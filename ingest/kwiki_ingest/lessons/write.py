@@ -58,7 +58,7 @@ def replace(path: Path, old: bytes, new: bytes) -> None:
     def swap(temporary: Path) -> None:
         if path.read_bytes() != old:
             raise LessonWriteError(
-                f"{path} was changed by someone else meanwhile; nothing was written, try again."
+                f"{path} was changed by someone else meanwhile; it was left alone, try again."
             )
         temporary.replace(path)
 
@@ -81,9 +81,7 @@ def _place(path: Path, content: bytes, move: Callable[[Path], None]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except FileExistsError:
-        raise LessonWriteError(
-            f"{path} already exists and is never overwritten; nothing was written."
-        ) from None
+        raise LessonWriteError(f"{path} already exists and is never overwritten.") from None
     except OSError as error:
         raise LessonWriteError(_sentence(path, error)) from error
 
@@ -105,4 +103,4 @@ def _sweep(folder: Path) -> None:
 
 
 def _sentence(path: Path, error: OSError) -> str:
-    return f"{path} cannot be written ({error.strerror or error}); nothing was changed."
+    return f"{path} cannot be written ({error.strerror or error}); it is as it was."
