@@ -14,11 +14,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import JudgeError, MachineError
-from kwiki_kernels.evaluation import Record, Status, WorkloadResult
+from kwiki_kernels.evaluation import Record, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
     GO,
@@ -33,7 +34,7 @@ from kwiki_kernels.messages import (
     Request,
     Started,
 )
-from kwiki_kernels.task import Task, parse_task
+from kwiki_kernels.task import Task, TaskError, parse_task
 
 PR_SET_PDEATHSIG = 1
 FILE_LIMIT_BYTES = 1 << 30
@@ -73,20 +74,15 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
         return
     if request.measure:
         import torch  # noqa: F401 - seconds of host work that need no GPU yet
-    for build in builds:
-        for workload in build.workloads if build.launch is None else ():
-            axes = task.definition.axis_values(workload.axes)
-            failed = WorkloadResult(
-                uuid=workload.uuid,
-                axes=axes,
-                knobs=candidate.knobs_for(axes),
-                status=Status.COMPILE_ERROR,
-                log=f"{build.log}\n  while building {build.what}",
-            )
-            send(Judged(result=failed))
+    failures = {
+        workload.uuid: f"{build.log}\n  while building {build.what}"
+        for build in builds
+        if build.launch is None
+        for workload in build.workloads
+    }
     reports = tuple(report for build in builds for report in build.reports)
-    logs = dict.fromkeys(build.log for build in builds if build.launch and build.log)
-    send(Built(reports=reports, log="\n".join(logs)))
+    notes = dict.fromkeys(build.log for build in builds if build.launch and build.log)
+    send(Built(failures=failures, reports=reports, log="\n".join(notes)))
     if request.measure and any(build.launch for build in builds):
         _wait_for_gpu(send)
         _judge_workloads(request, candidate, task, builds, send)
@@ -96,16 +92,16 @@ def measure_machine(request: Request, send: Send) -> None:
     """The figures that every timing of this job is read against."""
     from kwiki_kernels import timing
 
+    copy_gbps = timing.copy_gbps(request.job.protocol)
+    gpu = local_gpu()  # asked now, while the clock is still up from the copies
+    here = environment(gpu)
     figures = {
-        "copy_gbps": timing.copy_gbps(request.job.protocol),
+        "versions": here.versions | {"cuda": timing.cuda_version()},
+        "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None,
+        "copy_gbps": copy_gbps,
         "timer_floor_us": timing.timer_floor_us(request.job.protocol),
     }
-    gpu = local_gpu()  # asked now, while the clock is still up from the copies
-    measured = environment(gpu).model_copy(
-        update={**figures, "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None}
-    )
-    versions = {**measured.versions, "cuda": timing.cuda_version()}
-    send(Measured(environment=measured.model_copy(update={"versions": versions})))
+    send(Measured(environment=here.model_copy(update=figures)))
 
 
 def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> Iterator[Build]:
@@ -130,7 +126,7 @@ def _judge_workloads(
 ) -> None:
     from kwiki_kernels.trial import Trial, release
 
-    reference = load_module(task.reference, Path.cwd() / "reference.py").run
+    reference = _reference(task)
     launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
     for uuid in request.job.workload_uuids:
         launch = launches[uuid]
@@ -151,6 +147,13 @@ def _judge_workloads(
             return  # a CUDA error sticks to the context: nothing after it could be believed
         del trial
         release()
+
+
+def _reference(task: Task) -> Callable[..., Any]:
+    try:
+        return run_entry(load_module(task.reference, Path.cwd() / "reference.py"), task.definition).function
+    except BuildError as error:
+        raise TaskError(f"{task.name}: the reference cannot be used: {error}") from error
 
 
 def _wait_for_gpu(send: Send) -> None:

@@ -160,7 +160,8 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
     for message in course.messages:
         if isinstance(message, Failed):
             return Verdict(message.status, message.log)
-    if not course.said(Built):
+    built = next((message for message in course.messages if isinstance(message, Built)), None)
+    if built is None:
         if course.timed_out:
             log = f"not built within {limits.build_timeout_s:g} s: stopped {course.doing}"
             return Verdict(Status.TIMEOUT, log)
@@ -169,12 +170,15 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
     status, log = _ending(course, bench)
     results = []
     for uuid in bench.job.workload_uuids:
-        if uuid not in judged:
-            judged[uuid] = _unjudged(bench, candidate, uuid, status, log)
+        if uuid in judged:
+            results.append(judged[uuid])
+        elif uuid in built.failures:
+            results.append(_unjudged(bench, candidate, uuid, Status.COMPILE_ERROR, built.failures[uuid]))
+        else:
+            results.append(_unjudged(bench, candidate, uuid, status, log))
             if not bench.why_not:
                 status, log = Status.UNMEASURED, f"not run: the process ended on workload {uuid}"
-        results.append(judged[uuid])
-    notes = [m.log for m in course.messages if isinstance(m, Built) and m.log]
+    notes = [built.log] if built.log else []
     missed = [r for r in results if r.status is not Status.PASSED]
     if not missed:
         return Verdict(Status.PASSED, "\n".join(notes), tuple(results))

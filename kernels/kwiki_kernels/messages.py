@@ -37,6 +37,8 @@ class Built(Record):
     """The build is over. `log` is what a reader should know, such as a missing disassembler."""
 
     event: Literal["built"] = "built"
+    failures: dict[str, str]
+    """Workload uuid to the error of the binary that it needs."""
     reports: tuple[StaticReport, ...]
     log: str
 

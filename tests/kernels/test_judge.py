@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from kwiki_kernels.device import local_gpu
+from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import ArchError, MachineError
-from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.evaluation import Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Protocol
-from kwiki_kernels.judge import run_job
+from kwiki_kernels.judge import Bench, judge, run_job
 from kwiki_kernels.keeper import Cancelled, Course
-from kwiki_kernels.task import TaskError
+from kwiki_kernels.messages import Built, Judged, Ready, Started
+from kwiki_kernels.task import TaskError, parse_task
 
 from tests.kernels.judge_samples import HONEST, make_job, task_files
 
@@ -312,8 +313,32 @@ def test_judging_needs_no_third_party_package_but_torch_numpy_pydantic_and_the_d
     assert not foreign & set(loaded)
 
 
-def test_a_course_tells_what_it_was_doing() -> None:
-    assert Course(returncode=1).ending == "the process exited with code 1 while starting"
+@pytest.mark.parametrize(
+    ("course", "status", "log"),
+    [
+        (Course(timed_out=True), Status.TIMEOUT, "not judged within 60 s: stopped on workload wide"),
+        (Course(returncode=-11), Status.RUNTIME_ERROR, "the process died of SIGSEGV on workload wide"),
+        (Course(returncode=0), Status.RUNTIME_ERROR, "the process exited with code 0 on workload wide"),
+    ],
+)
+def test_what_was_judged_before_the_process_ended_is_kept(course: Course, status: Status, log: str) -> None:
+    shapes = {"small": (4, 64), "wide": (2, 4096), "last": (1, 64)}
+    job = make_job(HONEST, task_files=task_files(shapes=shapes), workload_uuids=tuple(shapes))
+    bench = Bench(job, parse_task(job.task_files, {}, origin="test"), environment(None), None)
+    passed = WorkloadResult(uuid="small", axes={"rows": 4, "width": 64}, status=Status.PASSED)
+    course.messages += [
+        Built(failures={}, reports=(), log=""),
+        Ready(),
+        Started(uuid="small"),
+        Judged(result=passed),
+        Started(uuid="wide"),
+    ]
+    verdict = judge(course, bench, job.candidates[0])
+    assert (verdict.status, verdict.log) == (status, f"workload wide: {log}")
+    assert verdict.results[0] == passed
+    assert (verdict.results[1].status, verdict.results[1].log) == (status, log)
+    assert verdict.results[2].status is Status.UNMEASURED
+    assert verdict.results[2].log == "not run: the process ended on workload wide"
 
 
 def _wait_for(mark: Path) -> list[int]:
