@@ -85,6 +85,14 @@ def test_a_over_b_and_b_over_a_dispute_each_other() -> None:
     assert weigh(elsewhere, wide).action == "added"
 
 
+def test_figures_without_a_run_neither_dispute_nor_confirm() -> None:
+    claimed = lesson(id="claimed", claim="Wide loads are slow.", effect=effect(1.3))
+    assert weigh(claimed, measured("r1")).action == "added"
+    assert weigh(measured("r1", id="proven"), lesson(effect=effect(0.7, n=9))).page.status is Status.CANDIDATE
+    merged = weigh(measured("r1", id="proven"), lesson(effect=effect(0.7, n=9)))
+    assert (merged.action, merged.page.effect) == ("merged", effect(0.8))
+
+
 def test_a_confirmed_lesson_can_be_disputed_and_stays_so_when_more_runs_agree() -> None:
     confirmed = measured("r1", status=Status.CONFIRMED, confidence=Confidence.VERIFIED)
     disputed = weigh(measured("r2", 1.3, id="slower"), confirmed)

@@ -9,7 +9,7 @@ from kwiki_ingest.errors import PageError
 from kwiki_ingest.lessons.errors import LessonRefusedError
 from kwiki_ingest.lessons.evidence import check_evidence
 from kwiki_ingest.lessons.scan import scan
-from kwiki_ingest.lessons.scope import sign
+from kwiki_ingest.lessons.scope import proven_effect, sign
 from kwiki_ingest.load import SourceText, hash_of, parse_page, render_page
 from kwiki_ingest.page import Confidence, Effect, Lesson, Status
 from kwiki_ingest.vocabulary import load_vocabulary
@@ -30,11 +30,6 @@ def check(wiki: Wiki, lesson: Lesson, body: str, files: Mapping[str, bytes]) -> 
         _check_effect(lesson.effect)
     _check_form(wiki, lesson, body)
     check_evidence(wiki, lesson.evidence, files)
-
-
-def is_proven(lesson: Lesson) -> bool:
-    """Whether a measured effect and at least one run stand behind the claim."""
-    return lesson.effect is not None and bool(lesson.evidence)
 
 
 def _check_size(body: str) -> None:
@@ -60,7 +55,7 @@ def _check_claims_no_more_than_the_gate_gives(lesson: Lesson) -> None:
         raise LessonRefusedError(
             "confidence: verified is given by the gate, after a second run; leave it out"
         )
-    if not is_proven(lesson) and lesson.confidence is not Confidence.EXPERIMENTAL:
+    if proven_effect(lesson) is None and lesson.confidence is not Confidence.EXPERIMENTAL:
         raise LessonRefusedError(
             f"confidence: {lesson.confidence} needs an effect and evidence; without them it is experimental"
         )

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from kwiki_ingest.lessons.check import is_proven
 from kwiki_ingest.lessons.errors import LessonRefusedError
-from kwiki_ingest.lessons.scope import Relation, overlap, relation, scope_of, sign
+from kwiki_ingest.lessons.scope import Relation, overlap, proven_effect, relation, scope_of, sign
 from kwiki_ingest.page import Confidence, Effect, Lesson, Status
 
 Action = Literal["added", "merged", "duplicate", "disputed"]
@@ -101,31 +100,35 @@ def _merge(new: Lesson, old: Lesson, has_summary: Callable[[str], bool]) -> Less
     """`old` with the new runs as further evidence. Its title, claim and body stay as they are."""
     known = {entry.run for entry in old.evidence}
     evidence = old.evidence + tuple(entry for entry in new.evidence if entry.run not in known)
-    merged = _graded(_changed(old, evidence=evidence, effect=_pooled(new.effect, old.effect)))
+    merged = _graded(_changed(old, evidence=evidence, effect=_pooled(new, old)))
     merged = _changed(merged, last_verified=max(old.last_verified, new.last_verified))
-    outside_noise = new.effect and old.effect and sign(new.effect) == sign(old.effect) != 0
+    first, second = proven_effect(old), proven_effect(new)
+    outside_noise = first and second and sign(first) == sign(second) != 0
     if old.status is Status.CANDIDATE and outside_noise and all(has_summary(run) for run in known):
         return _changed(merged, status=Status.CONFIRMED, confidence=Confidence.VERIFIED)
     return merged
 
 
-def _pooled(new: Effect | None, old: Effect | None) -> Effect | None:
+def _pooled(new: Lesson, old: Lesson) -> Effect | None:
     """Both measurements as one: the first run's values, all samples, an interval that covers both.
 
     The cover is wider than a pooled interval would be, and needs no assumption that the runs measured
     the same shapes on the same machine.
     """
-    if not (new and old):
-        return old or new
-    low, high = min(new.ci95[0], old.ci95[0]), max(new.ci95[1], old.ci95[1])
-    return old.model_copy(update={"n": old.n + new.n, "ci95": (low, high)})
+    first, second = proven_effect(old), proven_effect(new)
+    if not (first and second):
+        return first or second or old.effect
+    low, high = min(first.ci95[0], second.ci95[0]), max(first.ci95[1], second.ci95[1])
+    return first.model_copy(update={"n": first.n + second.n, "ci95": (low, high)})
 
 
 def _graded(lesson: Lesson) -> Lesson:
     """The confidence that the evidence gives, whatever the author wrote."""
     if lesson.confidence is Confidence.VERIFIED:
         return lesson
-    return _changed(lesson, confidence=Confidence.MEASURED if is_proven(lesson) else Confidence.EXPERIMENTAL)
+    return _changed(
+        lesson, confidence=Confidence.MEASURED if proven_effect(lesson) else Confidence.EXPERIMENTAL
+    )
 
 
 def _superseded(new: Lesson, standing: Sequence[Lesson]) -> list[Lesson]:
@@ -140,8 +143,10 @@ def _superseded(new: Lesson, standing: Sequence[Lesson]) -> list[Lesson]:
                 f"supersedes: {page_id} has another arch, op, dtype or technique; both may stand"
             )
         newer = _lowest_version(new.dsl) > _lowest_version(old.dsl)
-        stronger = is_proven(new) and (not is_proven(old) or len(new.evidence) > len(old.evidence))
-        if not (stronger or (newer and (is_proven(new) or not is_proven(old)))):
+        stronger = bool(proven_effect(new)) and (
+            not proven_effect(old) or len(new.evidence) > len(old.evidence)
+        )
+        if not (stronger or (newer and (proven_effect(new) or not proven_effect(old)))):
             raise LessonRefusedError(
                 f"supersedes: {page_id} gives way only to stronger evidence, or to evidence from a newer DSL"
             )

@@ -72,6 +72,11 @@ def sign(effect: Effect) -> int:
     return -1 if high < 1 else 1 if low > 1 else 0
 
 
+def proven_effect(lesson: Lesson) -> Effect | None:
+    """The effect that a run stands behind; figures without a run prove nothing and dispute nobody."""
+    return lesson.effect if lesson.evidence else None
+
+
 def relation(new: Lesson, old: Lesson) -> Relation:
     """Weigh a new lesson against a standing one."""
     if _turned_round(new, old):
@@ -79,10 +84,11 @@ def relation(new: Lesson, old: Lesson) -> Relation:
     same_claim = claim_hash(new) == claim_hash(old)
     if not (same_claim or _same_subject(new, old)):
         return Relation.OTHER
-    if new.effect and old.effect:
-        if not _comparable(new.effect, old.effect):
+    new_effect, old_effect = proven_effect(new), proven_effect(old)
+    if new_effect and old_effect:
+        if not _comparable(new_effect, old_effect):
             return Relation.OTHER
-        signs = {sign(new.effect), sign(old.effect)}
+        signs = {sign(new_effect), sign(old_effect)}
         if len(signs) == 2:
             return Relation.OPPOSITE if signs == {-1, 1} else Relation.OTHER
     elif not same_claim:
@@ -104,11 +110,12 @@ def _same_subject(a: Lesson, b: Lesson) -> bool:
 
 def _turned_round(a: Lesson, b: Lesson) -> bool:
     """Whether `a` measured X against Y, `b` measured Y against X, and both found a gain (or a loss)."""
-    if not (a.effect and b.effect and a.knobs and b.knobs and _same_place(a, b)):
+    first, second = proven_effect(a), proven_effect(b)
+    if not (first and second and a.knobs and b.knobs and _same_place(a, b)):
         return False
-    crossed = (_settings(a), _settings(b)) == (_baseline_settings(b.effect), _baseline_settings(a.effect))
-    same_yardstick = _comparable(a.effect, b.effect.model_copy(update={"baseline": a.effect.baseline}))
-    return crossed and same_yardstick and sign(a.effect) * sign(b.effect) > 0
+    crossed = (_settings(a), _settings(b)) == (_baseline_settings(second), _baseline_settings(first))
+    same_yardstick = _comparable(first, second.model_copy(update={"baseline": first.baseline}))
+    return crossed and same_yardstick and sign(first) * sign(second) > 0
 
 
 def _same_place(a: Lesson, b: Lesson) -> bool:
