@@ -67,7 +67,10 @@ def _sections(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _lead(page: Page) -> str:
-    """Front matter that answers questions: the claim, its effect, when it holds and when not."""
+    """Front matter that answers questions: the claim, its effect, when it holds.
+
+    `not_when` stays out: it would find the page for the very questions that it is no answer to.
+    """
     front = page.front
     lines = []
     if isinstance(front, Lesson):
@@ -77,8 +80,6 @@ def _lead(page: Page) -> str:
             lines.append(f"Measured: {e.metric} {e.before:g} to {e.after:g} {e.unit}, against {e.baseline}.")
     if front.valid_when:
         lines.append(f"Applies when: {front.valid_when}")
-    if front.not_when:
-        lines.append(f"Does not apply when: {front.not_when}")
     return "\n".join(lines) + "\n"
 
 

@@ -191,7 +191,9 @@ def _card(hit: Hit) -> str:
     facts = f"  {hit.type}, {', '.join(hit.arch)}, {hit.status}, {hit.confidence}; rank by {legs}\n"
     lines = [line for line in hit.text.split("\n") if line.strip()]
     shown = "\n".join(f"    {line[:160]}" for line in lines[:8]) + ("\n    ..." if len(lines) > 8 else "")
-    return _printable(head + facts + shown + "\n")
+    bounds = [("applies when", hit.valid_when), ("not when", hit.not_when)]
+    limits = "".join(f"  {name}: {text}\n" for name, text in bounds if text)
+    return _printable(head + facts + limits + shown + "\n")
 
 
 def _hit_values(hit: Hit) -> dict[str, object]:

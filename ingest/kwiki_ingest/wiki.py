@@ -45,9 +45,10 @@ class Wiki:
 
 
 def open_wiki(path: Path | str | None = None) -> Wiki:
-    """The wiki at `path`, else at $KERNEL_WIKI, else the nearest `wiki/` folder from here upwards.
+    """The wiki at `path`, else at $KERNEL_WIKI, else the nearest from here upwards.
 
-    Raises WikiNotFoundError when the place does not exist or holds no page folder.
+    Going up, a folder with a `vocabulary.yaml` is a wiki, and so is a `wiki/` with page folders in it.
+    Raises WikiNotFoundError when there is none.
     """
     asked = path or os.environ.get("KERNEL_WIKI")
     if asked:
@@ -59,6 +60,8 @@ def open_wiki(path: Path | str | None = None) -> Wiki:
         return Wiki(root)
     here = Path.cwd()
     for folder in (here, *here.parents):
+        if (folder / "vocabulary.yaml").is_file():
+            return Wiki(folder.resolve())
         root = folder / "wiki"
         if any((root / name).is_dir() for name in PAGE_FOLDERS):
             return Wiki(root.resolve())

@@ -26,9 +26,9 @@ def chunks_of(wiki: Wiki, write_page: WritePage, body: str, embedder: Embedder, 
 
 def test_each_section_is_a_chunk_under_its_breadcrumb(wiki: Wiki, write_page: WritePage) -> None:
     body = "Lead.\n\n## One\n\nFirst.\n\n### Deep\n\nSecond.\n\n## Two\n\nThird.\n\n#### Small\n\nFourth.\n"
-    chunks = chunks_of(wiki, write_page, body, HashEmbedder(), not_when="never")
+    chunks = chunks_of(wiki, write_page, body, HashEmbedder(), valid_when="always", not_when="never")
     assert [chunk.heading for chunk in chunks] == ["", "One", "One > Deep", "Two"]
-    assert chunks[0].text == "Does not apply when: never\n\nLead."
+    assert chunks[0].text == "Applies when: always\n\nLead."
     assert chunks[2].embedded == "About page > One > Deep\nSecond."
     assert "Fourth." in chunks[3].text
 

@@ -152,6 +152,11 @@ def test_the_wiki_is_found_by_flag_variable_or_folder(
     (wiki.root / "techniques" / "deep").mkdir()
     monkeypatch.chdir(wiki.root / "techniques" / "deep")
     assert open_wiki() == wiki
+    mine = tmp_path / "mine"
+    (mine / "dsl").mkdir(parents=True)
+    (mine / "vocabulary.yaml").write_text("tags: {}\n")
+    monkeypatch.chdir(mine / "dsl")
+    assert open_wiki() == Wiki(mine)
     monkeypatch.chdir("/")
     assert main(["sync"]) == 1
     assert "`wiki init DIR`" in capsys.readouterr().err
@@ -206,7 +211,7 @@ def test_commands_answer_within_their_budgets(
 ) -> None:
     monkeypatch.delenv("KERNEL_WIKI_MODEL")
     monkeypatch.setenv("KERNEL_WIKI", str(wiki.root))
-    for number in range(100):
+    for number in range(60):
         write_page(f"page-{number}", f"zebra {number % 4}")
     sync(wiki)
     wiki_command = (sys.executable, "-m", "kwiki_ingest.cli")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from kwiki_ingest.errors import IndexMissingError, UnknownNameError
+from kwiki_ingest.index.chroma import open_chroma
+from kwiki_ingest.index.embedder import unit
 from kwiki_ingest.index.sync import sync
 from kwiki_ingest.page import Knob
 from kwiki_ingest.search.keyword import MAX_QUERY_TERMS, match_expression, words
@@ -164,6 +169,27 @@ def test_exact_vectors_and_chroma_give_the_same_hits(wiki: Wiki, write_page: Wri
             exact = search(wiki, query, arch=arch, k=20)
             assert exact == search(wiki, query, arch=arch, k=20, store="chroma")
             assert exact
+
+
+def test_chroma_finds_nearly_all_exact_neighbours(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    vectors = unit(random.standard_normal((4000, 64)).astype(np.float32))
+    rows = [(f"{i:04}", "page", vector.tobytes()) for i, vector in enumerate(vectors)]
+    queries = unit(random.standard_normal((20, 64)).astype(np.float32))
+    with open_chroma(tmp_path) as chroma:
+        chroma.replace((), rows)
+        found = [set(chroma.nearest(query, 400)) for query in queries]
+    exact = [{f"{i:04}" for i in np.argsort(vectors @ query)[-10:]} for query in queries]
+    recall = sum(len(near & all_near) for near, all_near in zip(found, exact, strict=True)) / 200
+    assert recall >= 0.99
+
+
+def test_a_page_says_where_its_advice_ends_but_is_not_found_by_it(wiki: Wiki, write_page: WritePage) -> None:
+    write_page("one", "zebra", valid_when="the lion sleeps", not_when="the tiger hunts")
+    sync(wiki)
+    (hit,) = search(wiki, "lion")
+    assert (hit.valid_when, hit.not_when) == ("the lion sleeps", "the tiger hunts")
+    assert search(wiki, "tiger") == []
 
 
 def test_a_profile_selects_pages_whose_triggers_all_hold(wiki: Wiki, write_page: WritePage) -> None:

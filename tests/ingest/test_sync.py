@@ -17,7 +17,7 @@ from kwiki_ingest.errors import IndexBusyError, IndexMissingError, WikiIndexErro
 from kwiki_ingest.index.chroma import open_chroma
 from kwiki_ingest.index.freshness import stale_reason
 from kwiki_ingest.index.manifest import FILE, open_for_reading
-from kwiki_ingest.index.sync import sync
+from kwiki_ingest.index.sync import PIPELINE_VERSION, sync
 from kwiki_ingest.search.retrieve import search
 from kwiki_ingest.wiki import CHROMA_FOLDER, Wiki
 
@@ -221,7 +221,7 @@ def test_another_pipeline_version_rebuilds_the_index(wiki: Wiki, write_page: Wri
     with open_for_reading(wiki.index_dir) as manifest:
         manifest.set_meta({"pipeline": "0"})
     report = sync(wiki)
-    assert report.rebuilt == "the pipeline changed from version 0 to 1"
+    assert report.rebuilt == f"the pipeline changed from version 0 to {PIPELINE_VERSION}"
     assert report.encoded == 1
 
 
@@ -260,6 +260,18 @@ def test_a_chroma_store_left_behind_is_brought_in_step(wiki: Wiki, write_page: W
     with open_chroma(wiki.index_dir) as chroma:
         chroma.replace(["one"], [])
     assert [hit.page_id for hit in search(wiki, "zebra", store="chroma")] == ["one"]
+    sync(wiki)
+    assert chroma_keys(wiki) == {"one#0"}
+
+
+def test_where_chroma_cannot_be_written_the_index_still_answers(wiki: Wiki, write_page: WritePage) -> None:
+    write_page("one", "zebra")
+    wiki.index_dir.mkdir()
+    (wiki.index_dir / CHROMA_FOLDER).write_text("a file where the folder belongs")
+    with pytest.raises(WikiIndexError, match="Chroma cannot use its folder"):
+        sync(wiki)
+    assert [hit.page_id for hit in search(wiki, "zebra", store="chroma")] == ["one"]
+    (wiki.index_dir / CHROMA_FOLDER).unlink()
     sync(wiki)
     assert chroma_keys(wiki) == {"one#0"}
 

@@ -140,6 +140,13 @@ class Manifest:
         wanted = None if page_ids is None else set(page_ids)
         return [row for row in rows if wanted is None or row[1] in wanted]
 
+    def vectors_of_chunks(self, keys: Sequence[str]) -> list[tuple[str, str, bytes]]:
+        """The same of the given chunks; unknown keys are left out."""
+        marks = ",".join("?" * len(keys))
+        return self.sql.execute(
+            f"SELECT key, page_id, vector FROM chunks WHERE key IN ({marks}) AND vector IS NOT NULL", keys
+        ).fetchall()
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, also across a crash."""
@@ -147,7 +154,8 @@ class Manifest:
         try:
             yield
         except BaseException:
-            self.sql.execute("ROLLBACK")
+            if self.sql.in_transaction:  # on a full disk SQLite has rolled back already
+                self.sql.execute("ROLLBACK")
             raise
         self.sql.execute("COMMIT")
 

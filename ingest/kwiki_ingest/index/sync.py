@@ -26,7 +26,7 @@ from kwiki_ingest.load import Page, hash_of
 from kwiki_ingest.search.keyword import words
 from kwiki_ingest.wiki import CHROMA_FOLDER, Wiki
 
-PIPELINE_VERSION = 1
+PIPELINE_VERSION = 2
 """Raise it when chunking, index words or embedded text change: every index is then rebuilt."""
 
 
@@ -77,7 +77,9 @@ def writer_lock(wiki: Wiki, timeout_s: float) -> Iterator[None]:
     lock = filelock.FileLock(wiki.index_dir / "writer.lock", timeout=timeout_s)
     try:
         wiki.index_dir.mkdir(exist_ok=True)
-        (wiki.index_dir / ".gitignore").write_text("*\n")
+        ignore = wiki.index_dir / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
         lock.acquire()
     except filelock.Timeout as error:
         raise IndexBusyError(

@@ -58,7 +58,8 @@ class Hit:
     """A page that answers, with its best chunk.
 
     `ranks` holds the page's rank per leg that found it, from 1; `similarity` is the cosine of the page's
-    nearest chunk where the dense leg found one. `path` is relative to the wiki.
+    nearest chunk where the dense leg found one. `path` is relative to the wiki. `valid_when` and `not_when`
+    bound the page's advice, whichever chunk is shown.
     """
 
     page_id: str
@@ -74,6 +75,8 @@ class Hit:
     ranks: Mapping[str, int]
     knobs: tuple[Knob, ...]
     similarity: float | None = None
+    valid_when: str | None = None
+    not_when: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ def search(
 
 
 def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None, k: int = 5) -> list[Hit]:
-    """Pages whose triggers all hold for the measured `metrics`, those with more triggers first."""
+    """Pages whose triggers all hold for the measured `metrics`, those with more triggers first.
+
+    No leg ranked them, so their `ranks` are empty.
+    """
     with open_for_reading(wiki.index_dir) as manifest:
         pages = Filters(arch).select(manifest)
         chosen = {}
@@ -165,7 +171,7 @@ def _dense_leg(
         return {}
     vector = model.embedder().encode_query(query)
     candidates = _from_chroma(wiki, meta, vector, pages) if store == "chroma" else None
-    rows = [row for row in manifest.vectors(pages) if candidates is None or row[0] in candidates]
+    rows = manifest.vectors(pages) if candidates is None else manifest.vectors_of_chunks(candidates)
     if not rows:
         return {}
     matrix = np.frombuffer(b"".join(row[2] for row in rows), np.float32).reshape(len(rows), -1)
@@ -195,8 +201,8 @@ def _rank(rows: Iterable[tuple[str, str, float]]) -> _Answer:
 
 def _from_chroma(
     wiki: Wiki, meta: Mapping[str, str], vector: Vectors, pages: Mapping[str, StoredPage]
-) -> set[str] | None:
-    """Candidate chunks by Chroma, or None where Chroma cannot answer and exact search has to."""
+) -> list[str] | None:
+    """Keys of candidate chunks by Chroma, or None where it cannot answer and exact search has to."""
     if meta.get("chroma_revision") != meta["revision"]:
         _log.warning("Chroma lags behind the index, so exact vectors are searched; run `wiki sync`.")
         return None
@@ -204,7 +210,7 @@ def _from_chroma(
 
     try:
         with open_chroma(wiki.index_dir) as chroma:
-            return set(chroma.nearest(vector, CHROMA_OVERFETCH * POOL_CHUNKS, list(pages)))
+            return chroma.nearest(vector, CHROMA_OVERFETCH * POOL_CHUNKS, list(pages))
     except WikiIndexError as error:
         _log.warning("%s Exact vectors are searched instead.", error)
         return None
@@ -267,4 +273,6 @@ def _hit(
         ranks=ranks,
         knobs=tuple(Knob.model_validate(knob) for knob in front.get("knobs", ())),
         similarity=similarity,
+        valid_when=front.get("valid_when"),
+        not_when=front.get("not_when"),
     )
