@@ -298,6 +298,26 @@ def test_writers_at_the_same_time_take_turns(wiki: Wiki, write_page: WritePage) 
     assert_as_rebuilt(wiki)
 
 
+def test_a_search_during_a_sync_sees_one_state_of_the_index(wiki: Wiki, write_page: WritePage) -> None:
+    for number in range(30):
+        write_page(f"page-{number}", "zebra")
+    sync(wiki)
+    for path in sorted(wiki.page_files())[:15]:
+        path.unlink()
+    writer = run_wiki(wiki, "sync")
+    while True:
+        done = writer.poll() is not None
+        hits = search(wiki, "zebra", k=100, store="chroma")
+        assert len(hits) in (15, 30)
+        if done:
+            break
+    assert writer.communicate() == (
+        "15 pages: 0 added, 0 updated, 15 removed, 15 unchanged; 0 chunks encoded.\n",
+        "",
+    )
+    assert len(hits) == 15
+
+
 def test_a_kill_at_any_moment_leaves_an_index_that_answers(wiki: Wiki, write_page: WritePage) -> None:
     write_page("standing", "zebra")
     sync(wiki)

@@ -170,7 +170,9 @@ def open_for_reading(index_dir: Path) -> Iterator[Manifest]:
     with _translated(), _connected(f"{path.as_uri()}?mode=rw") as connection:
         if _version(connection) != SCHEMA_VERSION:
             raise WikiIndexError("The index was made by another version of Kernel-Wiki; run `wiki sync`.")
+        connection.execute("BEGIN")  # one state of the index for all questions asked of it
         yield Manifest(connection)
+        connection.execute("COMMIT")
 
 
 @contextmanager
