@@ -17,7 +17,9 @@ PAGE_FOLDERS = (
 )  # fmt: skip
 
 CHROMA_FOLDER = "chroma"
-"""Inside the index folder; named here, where a sync can see it without importing Chroma."""
+CHROMA_FAILED = "chroma.failed"
+"""Both inside the index folder; named here, where they can be seen without importing Chroma. The second is an
+empty file by which a reader that found Chroma damaged tells the next sync: readers write nothing else."""
 
 
 @dataclass(frozen=True)

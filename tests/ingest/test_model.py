@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kwiki_ingest.errors import ModelError
+from kwiki_ingest.index import model
 from kwiki_ingest.index.model import MANY_TEXTS, PACKAGED_SHA256, choose_model
 from kwiki_ingest.index.sync import sync
 from kwiki_ingest.search.retrieve import search
@@ -95,6 +96,31 @@ def test_a_configured_model_that_is_missing_is_named(tmp_path: Path, monkeypatch
     monkeypatch.setenv("KERNEL_WIKI_MODEL", str(tmp_path / "nowhere"))
     with pytest.raises(ModelError, match="nowhere, which holds no model"):
         choose_model()
+
+
+@pytest.mark.usefixtures("packaged")
+@pytest.mark.parametrize(
+    ("constant", "value", "warning"),
+    [
+        ("PACKAGE", "no_such_package", "No embedding model is installed"),
+        ("PACKAGED_SHA256", "0" * 64, "The packaged model is damaged"),
+    ],
+)
+def test_without_a_sound_model_keywords_still_answer_and_it_is_said(
+    wiki: Wiki,
+    write_page: WritePage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    constant: str,
+    value: str,
+    warning: str,
+) -> None:
+    monkeypatch.setattr(model, constant, value)
+    write_page("one", "zebra")
+    assert sync(wiki).encoded == 0
+    assert [hit.ranks for hit in search(wiki, "zebra")] == [{"keyword": 1}]
+    assert warning in caplog.text
+    assert "only keywords are searched" in caplog.text
 
 
 def test_damaged_weights_are_named(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_chroma_finds_nearly_all_exact_neighbours(tmp_path: Path) -> None:
     vectors = unit(random.standard_normal((4000, 64)).astype(np.float32))
     rows = [(f"{i:04}", "page", vector.tobytes()) for i, vector in enumerate(vectors)]
     queries = unit(random.standard_normal((20, 64)).astype(np.float32))
-    with open_chroma(tmp_path) as chroma:
+    with open_chroma(tmp_path, fresh=True) as chroma:
         chroma.replace((), rows)
         found = [set(chroma.nearest(query, 400)) for query in queries]
     exact = [{f"{i:04}" for i in np.argsort(vectors @ query)[-10:]} for query in queries]

@@ -237,18 +237,30 @@ def test_a_damaged_manifest_is_rebuilt(wiki: Wiki, write_page: WritePage, conten
     assert_as_rebuilt(wiki)
 
 
+@pytest.mark.parametrize("damage", ["bytes", "empty file", "no folder", "rows lost"])
 def test_a_damaged_chroma_store_is_answered_around_and_rebuilt_unread(
-    wiki: Wiki, write_page: WritePage, caplog: pytest.LogCaptureFixture
+    wiki: Wiki, write_page: WritePage, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     write_page("one", "zebra")
+    write_page("two", "lion")
     sync(wiki)
-    (wiki.index_dir / CHROMA_FOLDER / "chroma.sqlite3").write_bytes(b"not a database" * 100)
-    assert [hit.page_id for hit in search(wiki, "zebra", store="chroma")] == ["one"]
+    folder = wiki.index_dir / CHROMA_FOLDER
+    if damage == "bytes":
+        (folder / "chroma.sqlite3").write_bytes(b"not a database" * 100)
+    elif damage == "empty file":
+        (folder / "chroma.sqlite3").write_bytes(b"")
+    elif damage == "no folder":
+        shutil.rmtree(folder)
+    else:
+        with open_chroma(wiki.index_dir) as chroma:
+            chroma.replace(["one"], [])
+    expected = search(wiki, "zebra")
+    assert search(wiki, "zebra", store="chroma") == expected
     assert "Exact vectors are searched instead" in caplog.text
-    with open_for_reading(wiki.index_dir) as manifest:
-        assert manifest.meta()["chroma_revision"] == manifest.meta()["revision"]
-    write_page("two", "zebra")
     sync(wiki)
+    caplog.clear()
+    assert search(wiki, "zebra", store="chroma") == expected
+    assert not caplog.text
     assert chroma_keys(wiki) == {"one#0", "two#0"}
 
 

@@ -20,7 +20,6 @@ from chromadb.api.client import Client
 from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.api.types import Metadata, PyEmbedding, Where
 from chromadb.config import Settings
-from chromadb.errors import NotFoundError
 
 from kwiki_ingest.errors import WikiIndexError
 from kwiki_ingest.index.embedder import Vectors
@@ -41,6 +40,12 @@ class ChromaStore:
     def __init__(self, client: ClientAPI, collection: chromadb.Collection) -> None:
         self._collection = collection
         self._batch = client.get_max_batch_size()
+
+    def check_count(self, expected: int) -> None:
+        """Raise WikiIndexError unless that many vectors are stored."""
+        count = self._collection.count()
+        if count != expected:
+            raise WikiIndexError(f"Chroma holds {count} vectors of {expected}; run `wiki sync`.")
 
     def rows(self) -> dict[str, str]:
         """Page id by chunk key of everything stored."""
@@ -81,13 +86,15 @@ def open_chroma(index_dir: Path, *, fresh: bool = False) -> Iterator[ChromaStore
     folder = index_dir / CHROMA_FOLDER
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
+    elif not folder.is_dir():  # opening would create it
+        raise WikiIndexError("The Chroma store is missing; run `wiki sync`.")
     try:
         client = cast(Client, chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False)))
     except Exception as error:
         SharedSystemClient.clear_system_cache()  # else this process keeps meeting the half-open client
         raise _failed(error) from error
     try:
-        yield ChromaStore(client, _collection(client))
+        yield ChromaStore(client, _create(client) if fresh else _existing(client))
     except WikiIndexError:
         raise
     except Exception as error:
@@ -96,15 +103,17 @@ def open_chroma(index_dir: Path, *, fresh: bool = False) -> Iterator[ChromaStore
         client.close()
 
 
-def _collection(client: ClientAPI) -> chromadb.Collection:
-    try:
-        collection = client.get_collection(COLLECTION, embedding_function=None)
-    except NotFoundError:
-        return client.create_collection(
-            COLLECTION,
-            embedding_function=None,
-            configuration={"hnsw": {"space": "cosine", "ef_search": _HNSW_EF, "ef_construction": _HNSW_EF}},
-        )
+def _create(client: ClientAPI) -> chromadb.Collection:
+    return client.create_collection(
+        COLLECTION,
+        embedding_function=None,
+        configuration={"hnsw": {"space": "cosine", "ef_search": _HNSW_EF, "ef_construction": _HNSW_EF}},
+    )
+
+
+def _existing(client: ClientAPI) -> chromadb.Collection:
+    """The collection as some sync left it: whoever reads must not write, so a missing one is an error."""
+    collection = client.get_collection(COLLECTION, embedding_function=None)
     # Chroma records "none" as type `legacy`; a named function is one that it would import and call.
     if collection.configuration_json.get("embedding_function", _NO_FUNCTION) != _NO_FUNCTION:
         raise WikiIndexError(

@@ -27,7 +27,10 @@ class Embedder(Protocol):
         """Length of every vector."""
 
     def count_tokens(self, text: str) -> int:
-        """Word pieces that `text` takes, without the marks at either end."""
+        """Word pieces that `text` takes, without the marks at either end.
+
+        Counting may stop where the embedder would stop reading.
+        """
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         """Passages to float32 [len(texts), dims], rows of length 1."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from kwiki_ingest.index.manifest import open_for_reading
+from pathlib import Path
+
+from kwiki_ingest.index.manifest import FileRow, open_for_reading
 from kwiki_ingest.wiki import Wiki
 
 
 def stale_reason(wiki: Wiki) -> str | None:
     """One sentence if files changed since the last sync, else None. Raises IndexMissingError."""
     with open_for_reading(wiki.index_dir) as manifest:
-        indexed = {row.path: (row.size, row.mtime_ns) for row in manifest.files().values()}
-    present = {}
-    for path in wiki.page_files():
-        stat = path.stat()
-        present[wiki.relative(path)] = (stat.st_size, stat.st_mtime_ns)
-    changed = sum(indexed.get(path) != state for path, state in present.items())
-    gone = len(indexed.keys() - present.keys())
+        indexed = manifest.files()
+    present = {describe(wiki, path) for path in wiki.page_files()}
+    changed = len(present - indexed)
+    gone = len({row.path for row in indexed} - {row.path for row in present})
     if not changed and not gone:
         return None
     return f"The index is behind the files ({changed} changed, {gone} gone); run `wiki sync`."
+
+
+def describe(wiki: Wiki, path: Path) -> FileRow:
+    """The state of a file that shows whether it changed. Raises FileNotFoundError."""
+    stat = path.stat()
+    return FileRow(wiki.relative(path), stat.st_size, stat.st_mtime_ns)

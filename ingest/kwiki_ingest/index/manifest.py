@@ -15,15 +15,12 @@ from pathlib import Path
 
 from kwiki_ingest.errors import IndexMissingError, WikiIndexError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE = "manifest.sqlite"
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE files (
-    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, content_hash TEXT NOT NULL,
-    problem_line INTEGER, problem TEXT  -- NULL where the file is a good page
-);
+CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL);
 CREATE TABLE pages (id TEXT PRIMARY KEY, path TEXT NOT NULL, content_hash TEXT NOT NULL, front TEXT NOT NULL);
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, page_id TEXT NOT NULL REFERENCES pages (id),
@@ -40,14 +37,11 @@ CREATE VIRTUAL TABLE keyword USING fts5 (
 
 @dataclass(frozen=True)
 class FileRow:
-    """A file as last seen. `problem` is why it is not in the index."""
+    """A page file as last seen, whether its page was good or not."""
 
     path: str
     size: int
     mtime_ns: int
-    content_hash: str
-    problem_line: int | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,13 +67,13 @@ class Manifest:
     def set_meta(self, values: Mapping[str, str]) -> None:
         self.sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
-    def files(self) -> dict[str, FileRow]:
-        return {row[0]: FileRow(*row) for row in self.sql.execute("SELECT * FROM files")}
+    def files(self) -> set[FileRow]:
+        return {FileRow(*row) for row in self.sql.execute("SELECT path, size, mtime_ns FROM files")}
 
     def set_files(self, rows: Iterable[FileRow]) -> None:
         self.sql.execute("DELETE FROM files")
-        values = [(r.path, r.size, r.mtime_ns, r.content_hash, r.problem_line, r.problem) for r in rows]
-        self.sql.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?)", values)
+        values = [(row.path, row.size, row.mtime_ns) for row in rows]
+        self.sql.executemany("INSERT INTO files VALUES (?, ?, ?)", values)
 
     def pages(self) -> dict[str, tuple[str, str]]:
         """Path and content hash by page id."""
@@ -139,6 +133,10 @@ class Manifest:
         )
         wanted = None if page_ids is None else set(page_ids)
         return [row for row in rows if wanted is None or row[1] in wanted]
+
+    def vector_count(self) -> int:
+        row = self.sql.execute("SELECT count(*) FROM chunks WHERE vector IS NOT NULL").fetchone()
+        return int(row[0])
 
     def vectors_of_chunks(self, keys: Sequence[str]) -> list[tuple[str, str, bytes]]:
         """The same of the given chunks; unknown keys are left out."""

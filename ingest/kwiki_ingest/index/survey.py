@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kwiki_ingest.errors import PageError
+from kwiki_ingest.index.freshness import describe
 from kwiki_ingest.index.manifest import FileRow
-from kwiki_ingest.load import Page, hash_of, parse_page, read_source
+from kwiki_ingest.load import Page, SourceText, hash_of, parse_page, read_source
 from kwiki_ingest.vocabulary import FILE as VOCABULARY_FILE
 from kwiki_ingest.vocabulary import Vocabulary, load_vocabulary
 from kwiki_ingest.wiki import Wiki
@@ -22,7 +23,7 @@ Indexed = Mapping[str, tuple[str, str]]
 class Survey:
     """`changed` are good pages that the manifest lacks in this form, by id; `kept` are ids it has already.
 
-    `files` has a row for every file, `problems` an error for every broken one.
+    `files` describes every file, `problems` has an error for every broken one.
     """
 
     vocabulary_hash: str
@@ -49,10 +50,13 @@ def survey(wiki: Wiki, indexed: Indexed, vocabulary_hash: str | None) -> Survey:
     for path in paths:
         trusted = indexed if same_words and copies[path.stem] == 1 else {}
         try:
-            row = _examine(wiki, path, vocabulary, indexed, trusted, result)
+            # Before reading: an edit in between then shows as stale, never as fresh.
+            result.files.append(describe(wiki, path))
+            _examine(read_source(wiki, path), vocabulary, indexed, trusted, result)
         except FileNotFoundError:  # deleted since it was listed
             continue
-        result.files.append(row)
+        except PageError as problem:
+            result.problems.append(problem)
     return result
 
 
@@ -67,29 +71,19 @@ def _start(wiki: Wiki) -> tuple[Vocabulary, Survey]:
 
 
 def _examine(
-    wiki: Wiki, path: Path, vocabulary: Vocabulary, indexed: Indexed, trusted: Indexed, result: Survey
-) -> FileRow:
-    """Sort one file into `result` and describe it."""
-    stat = path.stat()  # before reading: an edit in between then shows as stale, never as fresh
-    row = FileRow(wiki.relative(path), stat.st_size, stat.st_mtime_ns, "")
-    try:
-        source = read_source(wiki, path)
-        row = replace(row, content_hash=source.content_hash)
-        state = (source.path, source.content_hash)
-        if trusted.get(path.stem) == state:
-            result.kept[path.stem] = source.path
-            return row
-        page = parse_page(source, vocabulary)
-        owner = result.owner(page.front.id)
-        if owner:
-            raise PageError(
-                source.path, 1, f"the id `{page.front.id}` already belongs to {owner}; rename one"
-            )
-        if indexed.get(page.front.id) == state:
-            result.kept[page.front.id] = source.path
-        else:
-            result.changed[page.front.id] = page
-    except PageError as problem:
-        result.problems.append(problem)
-        row = replace(row, problem_line=problem.line, problem=problem.reason)
-    return row
+    source: SourceText, vocabulary: Vocabulary, indexed: Indexed, trusted: Indexed, result: Survey
+) -> None:
+    """Sort one file into `result`: kept as stored, or changed. Raises PageError."""
+    page_id = Path(source.path).stem
+    state = (source.path, source.content_hash)
+    if trusted.get(page_id) == state:
+        result.kept[page_id] = source.path
+        return
+    page = parse_page(source, vocabulary)
+    owner = result.owner(page_id)
+    if owner:
+        raise PageError(source.path, 1, f"the id `{page_id}` already belongs to {owner}; rename one")
+    if indexed.get(page_id) == state:
+        result.kept[page_id] = source.path
+    else:
+        result.changed[page_id] = page

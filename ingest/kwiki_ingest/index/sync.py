@@ -24,7 +24,7 @@ from kwiki_ingest.index.model import ModelChoice, choose_model
 from kwiki_ingest.index.survey import Survey, survey
 from kwiki_ingest.load import Page, hash_of
 from kwiki_ingest.search.keyword import words
-from kwiki_ingest.wiki import CHROMA_FOLDER, Wiki
+from kwiki_ingest.wiki import CHROMA_FAILED, CHROMA_FOLDER, Wiki
 
 PIPELINE_VERSION = 2
 """Raise it when chunking, index words or embedded text change: every index is then rebuilt."""
@@ -174,16 +174,20 @@ def _bring_chroma_in_step(wiki: Wiki, manifest: Manifest, model: ModelChoice, ch
         return
     meta = manifest.meta()
     revision, chroma_revision = int(meta["revision"]), meta.get("chroma_revision")
-    there = folder.is_dir()
+    failed = wiki.index_dir / CHROMA_FAILED
+    there = folder.is_dir() and not failed.exists()
     if there and chroma_revision == str(revision):
         return
+    follows = there and bool(changed) and chroma_revision == str(revision - 1)
     try:
-        follows = there and bool(changed) and chroma_revision == str(revision - 1)
         _write_chroma(wiki, manifest, changed if follows else None)
     except WikiIndexError:  # damaged, or written by a Chroma that this one cannot read
+        if not follows:
+            raise
         _write_chroma(wiki, manifest, None)
     with manifest.transaction():
         manifest.set_meta({"chroma_revision": str(revision)})
+    failed.unlink(missing_ok=True)
 
 
 def _write_chroma(wiki: Wiki, manifest: Manifest, changed: set[str] | None) -> None:
@@ -192,3 +196,4 @@ def _write_chroma(wiki: Wiki, manifest: Manifest, changed: set[str] | None) -> N
 
     with open_chroma(wiki.index_dir, fresh=changed is None) as chroma:
         chroma.replace(changed or (), manifest.vectors(changed))
+        chroma.check_count(manifest.vector_count())

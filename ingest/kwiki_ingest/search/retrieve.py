@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +18,7 @@ from kwiki_ingest.index.model import choose_model
 from kwiki_ingest.page import Confidence, Knob, PageType, Status
 from kwiki_ingest.search.filters import DEFAULT_STATUSES, Filters, StoredPage
 from kwiki_ingest.search.keyword import match_expression
-from kwiki_ingest.wiki import Wiki
+from kwiki_ingest.wiki import CHROMA_FAILED, Wiki
 
 Leg = Literal["keyword", "dense"]
 Store = Literal["exact", "chroma"]
@@ -170,7 +171,7 @@ def _dense_leg(
         )
         return {}
     vector = model.embedder().encode_query(query)
-    candidates = _from_chroma(wiki, meta, vector, pages) if store == "chroma" else None
+    candidates = _from_chroma(wiki, manifest, vector, pages) if store == "chroma" else None
     rows = manifest.vectors(pages) if candidates is None else manifest.vectors_of_chunks(candidates)
     if not rows:
         return {}
@@ -200,9 +201,10 @@ def _rank(rows: Iterable[tuple[str, str, float]]) -> _Answer:
 
 
 def _from_chroma(
-    wiki: Wiki, meta: Mapping[str, str], vector: Vectors, pages: Mapping[str, StoredPage]
+    wiki: Wiki, manifest: Manifest, vector: Vectors, pages: Mapping[str, StoredPage]
 ) -> list[str] | None:
     """Keys of candidate chunks by Chroma, or None where it cannot answer and exact search has to."""
+    meta = manifest.meta()
     if meta.get("chroma_revision") != meta["revision"]:
         _log.warning("Chroma lags behind the index, so exact vectors are searched; run `wiki sync`.")
         return None
@@ -210,9 +212,12 @@ def _from_chroma(
 
     try:
         with open_chroma(wiki.index_dir) as chroma:
+            chroma.check_count(manifest.vector_count())
             return chroma.nearest(vector, CHROMA_OVERFETCH * POOL_CHUNKS, list(pages))
     except WikiIndexError as error:
         _log.warning("%s Exact vectors are searched instead.", error)
+        with suppress(OSError):
+            (wiki.index_dir / CHROMA_FAILED).touch()
         return None
 
 
