@@ -19,7 +19,11 @@ pytestmark = [
 
 KNOBS: list[dict[str, Any]] = [
     {},
-    {"prefetch_weight": False, "stream_hint": True},
+    {"weight_early": True, "stream_hint": True},
+    {"weight_early": True, "cluster_n": 2, "threads_per_row": 128, "rows_per_cta": 2},
+    {"weight_early": True, "tiles_per_cta": 4, "rows_per_cta": 4, "threads_per_row": 64},
+    {"l2_hint": "x_first", "tiles_per_cta": 2},
+    {"l2_hint": "x_first_output_last", "reload": True},
     {"threads_per_row": 1024},
     {"threads_per_row": 448, "min_ctas_per_sm": 2},
     {"threads_per_row": 224, "rows_per_cta": 2},
@@ -75,6 +79,10 @@ def test_every_row_is_right_and_nothing_else_is_written(
     knobs = DEFAULT_KNOBS | knobs
     if hidden * 16 % knobs["vector_bits"]:
         knobs["vector_bits"] = 64
+    if (knobs["cluster_n"] - 1) * knobs["threads_per_row"] * knobs["vector_bits"] >= hidden * 16:
+        with pytest.raises(ValueError, match="without work"):
+            build({"hidden_size": hidden}, knobs)
+        return
     launch = build({"hidden_size": hidden}, knobs)
     for tokens in (1, 3, 16, 37, 1031):
         x, weight = inputs(tokens, hidden)

@@ -1,8 +1,9 @@
 """RMSNorm in CuTe-DSL for sm_90a and sm_100a: one pass over HBM, the row kept in registers.
 
 A row is shared by `threads_per_row` threads in each CTA of a cluster of `cluster_n`. The loads of a
-row leave before anything waits, and so does a prefetch of the weight: one latency of HBM is exposed,
-not two. The sum of squares goes up warp, CTA, cluster; then every thread scales what it holds.
+row leave before anything waits, and with `weight_early` so does the copy of the weight: one latency of
+HBM is exposed, not two. The sum of squares goes up warp, CTA, cluster; then every thread scales what
+it holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import BFloat16, Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr
 from cutlass.cute import nvgpu
-from cutlass.utils import SmemAllocator
+from cutlass.memory import SmemAllocator
 
 STATIC_AXES = ("hidden_size",)
 EPS = 1e-6
@@ -65,6 +66,12 @@ class Launch:
         self.compiled[0].run_compiled_program([ctypes.addressof(value) for value in values])
 
 
+def l2_policy(priority: str) -> Int64:
+    """An L2 eviction policy for all of the lines accessed with it."""
+    ptx = f"createpolicy.fractional.L2::{priority}.b64 {{$w0}}, 1.0;"
+    return cute.arch.inline_ptx(ptx, write_only_types=[Int64])
+
+
 @dataclass(frozen=True)
 class RMSNorm:
     """The kernel for one hidden size and one point of the search space."""
@@ -75,9 +82,10 @@ class RMSNorm:
     vector_bits: int
     cluster_n: int
     reload: bool
-    prefetch_weight: bool
+    weight_early: bool
     tiles_per_cta: int
     stream_hint: bool
+    l2_hint: str
     min_ctas_per_sm: int
 
     def __post_init__(self) -> None:
@@ -87,6 +95,14 @@ class RMSNorm:
             )
         if self.threads_per_row % WARP:
             raise ValueError(f"threads_per_row must be a multiple of {WARP}, not {self.threads_per_row}")
+        if (
+            self.cluster_n - 1
+        ) * self.threads_per_row * self.vector_bits >= self.hidden_size * BFloat16.width:
+            raise ValueError(
+                f"a row of {self.hidden_size} elements leaves a CTA of {self.cluster_n} without work"
+            )
+        if self.weight_early and self.vector_bits > 128:
+            raise ValueError("weight_early copies at most 128 bits at a time; use vector_bits <= 128")
         if self.reload and self.tiles_per_cta > 1:
             raise ValueError("reload would overwrite the next tile; it needs tiles_per_cta=1")
 
@@ -117,24 +133,22 @@ class RMSNorm:
 
         threads = cute.make_ordered_layout((self.rows_per_cta, self.threads_per_row), order=(1, 0))
         bits = {"num_bits_per_copy": self.vector_bits}
+        # Neither x nor the output is read again: stream_hint keeps them from evicting the weight from L1.
+        x_in_l1 = nvgpu.CacheEvictionPriority.EVICT_NORMAL
+        output_mode = nvgpu.StoreCacheMode.WRITE_BACK
         if const_expr(self.stream_hint):
-            # Neither x nor the output is read again: keep them from evicting the weight from L1.
-            load_x = cute.make_copy_atom(
-                nvgpu.CopyG2ROp(),
-                BFloat16,
-                l1c_evict_priority=nvgpu.CacheEvictionPriority.NO_ALLOCATE,
-                **bits,
-            )
-            store = cute.make_copy_atom(
-                nvgpu.CopyR2GOp(), BFloat16, store_cache_mode=nvgpu.StoreCacheMode.STREAMING, **bits
-            )
+            x_in_l1, output_mode = nvgpu.CacheEvictionPriority.NO_ALLOCATE, nvgpu.StoreCacheMode.STREAMING
+        load_x = cute.make_copy_atom(nvgpu.CopyG2ROp(), BFloat16, l1c_evict_priority=x_in_l1, **bits)
+        store = cute.make_copy_atom(nvgpu.CopyR2GOp(), BFloat16, store_cache_mode=output_mode, **bits)
+        plain = cute.make_copy_atom(nvgpu.CopyUniversalOp(), BFloat16, **bits)
+        if const_expr(self.weight_early):
+            copy_w = cute.make_copy_atom(nvgpu.cpasync.CopyG2SOp(), BFloat16, **bits)
         else:
-            load_x = store = cute.make_copy_atom(nvgpu.CopyUniversalOp(), BFloat16, **bits)
-        load_w = cute.make_copy_atom(nvgpu.CopyUniversalOp(), BFloat16, **bits)
-        tiled_copy = cute.make_tiled_copy_tv(load_w, threads, cute.make_layout((1, vector)))
+            copy_w = plain
+        tiled_copy = cute.make_tiled_copy_tv(plain, threads, cute.make_layout((1, vector)))
 
         clusters = cute.ceil_div(num_tokens, self.rows_per_cta * self.tiles_per_cta)
-        self.kernel(mX, mW, mO, tiled_copy, tiler, load_x, load_w, store).launch(
+        self.kernel(mX, mW, mO, tiled_copy, tiler, load_x, copy_w, store).launch(
             grid=[clusters * self.cluster_n, 1, 1],
             block=[cute.size(threads), 1, 1],
             cluster=[self.cluster_n, 1, 1] if const_expr(self.cluster_n > 1) else None,
@@ -152,14 +166,15 @@ class RMSNorm:
         tiled_copy: cute.TiledCopy,
         tiler: cute.Tile,
         load_x: cute.CopyAtom,
-        load_w: cute.CopyAtom,
+        copy_w: cute.CopyAtom,
         store: cute.CopyAtom,
     ):
         tidx, _, _ = cute.arch.thread_idx()
         bidx, _, _ = cute.arch.block_idx()
         grid_size, _, _ = cute.arch.grid_dim()
         rank, tile = bidx % self.cluster_n, bidx // self.cluster_n
-        sums, arrived = self.allocate_sums(tidx)
+        smem = SmemAllocator()
+        sums, arrived = self.allocate_sums(smem, tidx)
 
         thr_copy = tiled_copy.get_slice(tidx)
         cX = cute.make_identity_tensor(mX.shape)
@@ -170,13 +185,20 @@ class RMSNorm:
         tXrX, tWrW, tXrO = (cute.make_fragment_like(tWgW) for _ in range(3))
         tXrX.fill(0)  # what lies outside the row adds nothing to the sum
 
-        # ptxas sinks the weight's loads to their use, behind the arrival of x. The prefetch stays here and
-        # makes that late load an L2 hit.
+        # ptxas sinks plain loads of the weight to their use, behind the arrival of x. An asynchronous copy
+        # stays where it is; each thread reads back only what it copied itself, so no barrier is needed.
         inside_w = self.inside(tXcX, 0, mW.shape)
-        if const_expr(self.prefetch_weight):
-            self.prefetch(tWgW, inside_w)
-        cute.copy(load_w, tWgW, tWrW, pred=inside_w)
-        cute.copy(load_x, tXgX[None, None, None, tile], tXrX, pred=self.inside(tXcX, tile, mX.shape))
+        if const_expr(self.weight_early):
+            sW = smem.allocate_tensor(BFloat16, cute.make_layout(tiler, stride=(0, 1)), 16)
+            tWsW = thr_copy.partition_S(sW)
+            cute.copy(copy_w, tWgW, tWsW, pred=inside_w)
+            cute.arch.cp_async_commit_group()
+        else:
+            tWsW = tWgW
+            cute.copy(copy_w, tWgW, tWrW, pred=inside_w)
+        l2_x, l2_output = self.l2_policies()
+        gX, inside = tXgX[None, None, None, tile], self.inside(tXcX, tile, mX.shape)
+        cute.copy(load_x, gX, tXrX, pred=inside, cache_policy=l2_x)
         if const_expr(self.cluster_n > 1):
             cute.arch.cluster_wait()
 
@@ -187,14 +209,18 @@ class RMSNorm:
             tile += grid_size // self.cluster_n
             if const_expr(self.tiles_per_cta > 1):
                 # The next row is on its way while this one is reduced.
-                cute.copy(load_x, tXgX[None, None, None, tile], tXrX, pred=self.inside(tXcX, tile, mX.shape))
+                next_gX, next_inside = tXgX[None, None, None, tile], self.inside(tXcX, tile, mX.shape)
+                cute.copy(load_x, next_gX, tXrX, pred=next_inside, cache_policy=l2_x)
             mean_square = self.row_sum(x * x, sums, arrived, i, tidx, rank) * (1 / self.hidden_size)
             rstd = cute.math.rsqrt(mean_square + EPS, fastmath=True)
             if const_expr(self.reload):
-                cute.copy(load_x, gX, tXrX, pred=inside)
+                cute.copy(load_x, gX, tXrX, pred=inside, cache_policy=l2_x)
                 x = tXrX.load().to(Float32)
+            if const_expr(self.weight_early):
+                cute.arch.cp_async_wait_group(0)
+                cute.autovec_copy(tWsW, tWrW)
             tXrO.store((x * rstd * tWrW.load().to(Float32)).to(BFloat16))
-            cute.copy(store, tXrO, gO, pred=inside)
+            cute.copy(store, tXrO, gO, pred=inside, cache_policy=l2_output)
 
     @cute.jit
     def inside(self, tXcX: cute.Tensor, tile: Int32, shape: cute.Shape) -> cute.Tensor:
@@ -205,20 +231,24 @@ class RMSNorm:
             pred[0, 0, step] = cute.elem_less(tXcX[0, 0, step, tile], shape)
         return pred
 
-    @cute.jit
-    def prefetch(self, tWgW: cute.Tensor, inside: cute.Tensor):
-        for step in range_constexpr(cute.size(tWgW, mode=[2])):
-            if inside[0, 0, step]:
-                cute.arch.prefetch(tWgW[None, 0, step].iterator.to_llvm_ptr(), cache_level="L2")
+    def l2_policies(self) -> tuple[Int64 | None, Int64 | None]:
+        """L2 policies of x and the output, None for the default.
+
+        x is dead once read. Evicted first, it leaves the L2 to dirty lines of the output, whose
+        write-back then interrupts the reads less often.
+        """
+        if self.l2_hint == "none":
+            return None, None
+        x_first = l2_policy("evict_first")
+        return x_first, l2_policy("evict_last") if self.l2_hint == "x_first_output_last" else None
 
     @cute.jit
-    def allocate_sums(self, tidx: Int32):
+    def allocate_sums(self, smem: SmemAllocator, tidx: Int32):
         """Shared memory (partial sums of a row, rows, 2) and its two barriers, used in turn.
 
         With two sets a warp that runs ahead writes where nobody reads any more, so that one barrier
         per tile is enough.
         """
-        smem = SmemAllocator()
         shape = (self.threads_per_row // WARP * self.cluster_n, self.rows_per_cta, 2)
         sums = smem.allocate_tensor(Float32, cute.make_ordered_layout(shape, order=(0, 1, 2)), 16)
         arrived = smem.allocate_array(Int64, 2)
