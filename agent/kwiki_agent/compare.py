@@ -48,7 +48,7 @@ def compare(
         workloads: uuids to compare on; all common ones by default.
 
     Returns:
-        None where a workload asked for was not timed on both sides, or none is common.
+        None where a workload asked for was not timed on both sides in the same way, or none is common.
     """
     left, right = timings(before), timings(after)
     chosen = sorted(left.keys() & right.keys()) if workloads is None else list(workloads)
@@ -59,6 +59,8 @@ def compare(
     point = 0.0
     n = 0
     for uuid in chosen:
+        if left[uuid].timer != right[uuid].timer:
+            return None  # one holds the host's gaps, the other does not
         a, b = np.asarray(left[uuid].device_us), np.asarray(right[uuid].device_us)
         point += math.log(np.median(a) / np.median(b))
         log_ratio += np.log(_resampled_medians(a, rng) / _resampled_medians(b, rng))

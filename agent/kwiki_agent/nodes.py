@@ -25,7 +25,7 @@ from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
 from kwiki_agent.runs import RunFolder
 from kwiki_agent.state import Card, KnobAdvice, RunState, Stage
-from kwiki_agent.trials import Trial, default_candidate, fastest_by_workload, history, last_verdict
+from kwiki_agent.trials import BASELINE, Trial, default_candidate, fastest_by_workload, history, last_verdict
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,20 @@ def check(state: RunState, loop: Loop) -> RunState:
     """Hand the survivors to the executor and wait for the verdicts.
 
     The incumbent goes with them, so that every comparison is made within one lease. The first job
-    also carries the task's baselines; the last one the baselines and the task's default, so that the
-    final figures come from one lease. A spool that has not answered interrupts the graph here;
+    also carries the baseline; the last one all baselines and the task's default, so that the final
+    figures come from one lease. A spool that has not answered interrupts the graph here;
     `kernel-agent resume` comes back to this line.
     """
     confirming = state["phase"] == "confirm"
+    if not loop.executor.measures(loop.contract.arch):
+        loop.say(f"check: no GPU for {loop.contract.arch}, nothing is run")
+        return {}
     if not state["survivors"] and not confirming:
         return {}
     standing = [state.get("incumbent"), default_candidate(loop.run) if confirming else None]
     ids = dict.fromkeys([*state["survivors"], *filter(None, standing)])
     candidates = [loop.run.candidate(candidate_id) for candidate_id in ids]
-    baselines = confirming or state["round"] == 1
+    baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if state["round"] == 1 else ()
     job = _job(state, loop, candidates, stage="judge", baselines=baselines)
     loop.run.save_job(job)
     verdicts = _judge(loop.executor, job)
@@ -207,7 +210,7 @@ def _judge(executor: Executor, job: Job) -> list[Evaluation]:
 
 
 def _job(
-    state: RunState, loop: Loop, candidates: list[Candidate], *, stage: str, baselines: bool = False
+    state: RunState, loop: Loop, candidates: list[Candidate], *, stage: str, baselines: tuple[str, ...] = ()
 ) -> Job:
     return Job.model_validate(
         {

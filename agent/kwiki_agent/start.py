@@ -79,7 +79,9 @@ def new_run(
 def make_loop(run: RunFolder, say: Callable[[str], None]) -> Loop:
     """Everything the nodes need, from the contract alone, so that a resumed run is the same run."""
     contract = run.contract
-    local = LocalExecutor(on_result=lambda verdict: say(f"  {verdict.candidate_id} {verdict.status}"))
+    local = LocalExecutor(
+        run.path / "spool", on_result=lambda verdict: say(f"  {verdict.candidate_id} {verdict.status}")
+    )
     executor: Executor = SpoolExecutor(Path(contract.spool_dir)) if contract.spool_dir else local
     return Loop(
         run=run,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kwiki_kernels import spool
+from kwiki_kernels.device import local_gpu
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
 from kwiki_kernels.judge import run_job
@@ -20,6 +21,10 @@ class Executor(Protocol):
     @property
     def name(self) -> str:
         """The word that selects it on the command line."""
+        ...
+
+    def measures(self, arch: str) -> bool:
+        """Whether judging there can time a kernel for this architecture."""
         ...
 
     def submit(self, job: Job) -> None:
@@ -52,6 +57,11 @@ class LocalExecutor:
         self.run = partial(run_job, parallel_builds=parallel_builds, on_result=on_result, stop=stop)
         self.verdicts: dict[str, list[Evaluation]] = {}
 
+    def measures(self, arch: str) -> bool:
+        """Whether this machine's GPU is of that architecture."""
+        gpu = local_gpu()
+        return gpu is not None and gpu.arch == arch
+
     def submit(self, job: Job) -> None:
         """Judge the job; raises as `run_job`, and SpoolError where the folder is not to be trusted."""
         if self.collect(job.id) is not None:
@@ -74,6 +84,10 @@ class SpoolExecutor:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def measures(self, arch: str) -> bool:  # noqa: ARG002
+        """Taken for granted: a spool exists for the machine that can."""
+        return True
 
     def submit(self, job: Job) -> None:
         """Write the job's file; raises SpoolError where another job has its id."""

@@ -80,8 +80,8 @@ class Job(Record):
     workload_uuids: tuple[str, ...]
     arch: str
     candidates: tuple[Candidate, ...]
-    baselines: bool
-    """Also measure the task's baselines, as candidates named `baseline` and `baseline:<name>`."""
+    baselines: tuple[str, ...] = ()
+    """The task's baselines to measure too, by the names they get: `baseline`, `baseline:<name>`."""
     stage: Literal["build", "judge"] = "judge"
     """`build` compiles and reports, on any machine; `judge` also checks and times where there is a GPU."""
     seed: int

@@ -223,12 +223,7 @@ def _bare(job: Job) -> Job:
 def _entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
     """What to judge, and whether each is a baseline; these come first, as all else is read against them."""
     baselines = [
-        Candidate(
-            id="baseline" if name == "baseline" else f"baseline:{name}",
-            intent="what a candidate must beat",
-            policy="baseline",
-            source=text,
-        )
-        for name, text in sorted(task.baselines.items(), key=lambda item: (item[0] != "baseline", item[0]))
+        Candidate(id=name, intent="what a candidate must beat", policy="baseline", source=text)
+        for name, text in task.baselines.items()
     ]
-    return [(b, True) for b in baselines if job.baselines] + [(c, False) for c in job.candidates]
+    return [(b, True) for b in baselines if b.id in job.baselines] + [(c, False) for c in job.candidates]

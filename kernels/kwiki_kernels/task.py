@@ -174,7 +174,7 @@ class Task(Record):
     reference: str
     """Text of a module with `run(*inputs)`; in float64 it is the oracle."""
     baselines: dict[str, str]
-    """Name to text of a module with `run(*inputs) -> outputs`."""
+    """`baseline` and `baseline:<name>` to text of a module with `run(*inputs) -> outputs`."""
     kernels: dict[str, str] = {}
     """Architecture family (`sm90`, `sm100`, or `any`) to text of the seed."""
     knob_space: KnobSpace | None = None
@@ -247,8 +247,8 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         workloads=tuple(_workloads(files["workloads.jsonl"], definition, origin)),
         reference=reference,
         baselines={
-            name.removesuffix(".py").removeprefix("baseline").removeprefix("_") or "baseline": text
-            for name, text in files.items()
+            name.removesuffix(".py").replace("baseline_", "baseline:", 1): text
+            for name, text in sorted(files.items(), key=lambda item: len(item[0]))
             if name.startswith("baseline") and name.endswith(".py")
         },
         kernels=dict(kernels),

@@ -15,11 +15,11 @@ from tests.agent.toy import FormulaExecutor, MakeLoop
 
 def verdicts(
     executor: FormulaExecutor, loop_files: dict[str, str], knobs: list[Knobs], job_id: str = "j"
-) -> list:  # type: ignore[type-arg]
+) -> list[Evaluation]:
     candidates = tuple(Candidate(id=f"c{i}", source="", knobs=k) for i, k in enumerate(knobs))
     job = Job(
         id=job_id, task_files=loop_files, workload_uuids=("n1", "n64"), arch="sm_90a", candidates=candidates,
-        baselines=False, seed=0, kernel_wiki_version="0",
+        seed=0, kernel_wiki_version="0",
     )  # fmt: skip
     executor.submit(job)
     return executor.collect(job_id) or []

@@ -90,7 +90,7 @@ def test_advice_that_cannot_apply_changes_nothing(make_toy_loop: MakeLoop, advic
 
 
 def test_no_point_is_proposed_twice_and_all_satisfy_the_constraints(make_toy_loop: MakeLoop) -> None:
-    loop = make_toy_loop(batch=100, max_candidates=100)
+    loop = make_toy_loop(batch=20, max_candidates=20)
     proposed = knobs_of(loop)
     assert len(proposed) == len({tuple(sorted(knobs.items())) for knobs in proposed}) > 10
     assert all(int(knobs["width"]) * int(knobs["depth"]) <= 64 for knobs in proposed)

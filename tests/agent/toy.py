@@ -37,17 +37,21 @@ class FormulaExecutor:
 
     def __init__(self, latency: Latency = latency_us, *, measures: bool = True) -> None:
         self.latency = latency
-        self.measures = measures
+        self.measuring = measures
         self.failing: dict[str, Status] = {}
         """Candidate ids that fail, and how."""
         self.judged: list[str] = []
         """Every candidate that was judged, in order: a candidate twice in one job would be a defect."""
         self._results: dict[str, list[Evaluation]] = {}
 
+    def measures(self, arch: str) -> bool:
+        del arch
+        return self.measuring
+
     def submit(self, job: Job) -> None:
         if job.id in self._results:
             return
-        baselines = [Candidate(id="baseline", source="", policy="baseline")] if job.baselines else []
+        baselines = [Candidate(id=name, source="", policy="baseline") for name in job.baselines]
         self._results[job.id] = [self._evaluate(job, c) for c in (*baselines, *job.candidates)]
 
     def collect(self, job_id: str) -> list[Evaluation] | None:
@@ -56,7 +60,7 @@ class FormulaExecutor:
     def _evaluate(self, job: Job, candidate: Candidate) -> Evaluation:
         self.judged.append(f"{job.id}/{candidate.id}")
         status = self.failing.get(candidate.id)
-        measured = job.stage == "judge" and self.measures
+        measured = job.stage == "judge" and self.measuring
         results = (
             [] if status else [self._result(job, candidate, uuid, measured) for uuid in job.workload_uuids]
         )

@@ -68,7 +68,7 @@ def make_job(*sources: str, **fields: Any) -> Job:
         "workload_uuids": tuple(SHAPES),
         "arch": "sm_90a",
         "candidates": tuple(Candidate(id=f"c{n}", source=source) for n, source in enumerate(sources)),
-        "baselines": False,
+        "baselines": (),
         "seed": 7,
         "protocol": Protocol(build_timeout_s=30, judge_timeout_s=60),
         "kernel_wiki_version": "0.1.0",

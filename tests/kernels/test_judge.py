@@ -85,7 +85,7 @@ def test_without_measuring_a_kernel_is_compiled_once_for_each_static_shape_and_r
 def test_a_job_to_be_measured_says_why_it_was_not() -> None:
     if local_gpu():
         pytest.skip("there is a GPU here")
-    evaluations = run_job(make_job(HONEST, baselines=True))
+    evaluations = run_job(make_job(HONEST, baselines=("baseline",)))
     assert [e.candidate_id for e in evaluations] == ["baseline", "c0"]
     for evaluation in evaluations:
         assert evaluation.status is Status.UNMEASURED

@@ -101,7 +101,7 @@ def gpu_job(candidates: dict[str, str], **fields: object) -> Job:
 def verdicts() -> dict[str, Evaluation]:
     """Honest kernels and cheats, judged in one job."""
     cheats = {name: "import torch" + RIGHT + source for name, source in CHEATS.items()}
-    job = gpu_job({"honest": HONEST, "allocating": ALLOCATING, **cheats}, baselines=True)
+    job = gpu_job({"honest": HONEST, "allocating": ALLOCATING, **cheats}, baselines=("baseline",))
     return {e.candidate_id: e for e in run_job(job)}
 
 
@@ -197,7 +197,8 @@ def test_the_seed_of_rmsnorm_builds_is_right_and_is_timed() -> None:
     uuids = ("h2048-t1", "h5120-t128", "h7168-t16384")
     candidate = Candidate(id="seed", source=task.seed_for(arch()), knobs=task.knob_space.default)
     job = make_job(
-        arch=arch(), candidates=(candidate,), task_files=task.files, workload_uuids=uuids, baselines=True,
+        arch=arch(), candidates=(candidate,), task_files=task.files, workload_uuids=uuids,
+        baselines=("baseline", "baseline:compiled"),
         protocol=Protocol(iterations=20),
     )  # fmt: skip
     baseline, compiled, seed = run_job(job)

@@ -20,7 +20,7 @@ from kwiki_kernels.worker import alone, main
 from tests.kernels.judge_samples import make_job, task_files
 
 QUICK = "def build(axes, knobs): return print"
-JOB = make_job(QUICK, QUICK + "  # other", stage="build", baselines=True)
+JOB = make_job(QUICK, QUICK + "  # other", stage="build", baselines=("baseline",))
 
 
 def result_file(folder: Path, name: str) -> Path:
