@@ -23,8 +23,8 @@ PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 
 MANY_TEXTS = 512
 """From here on importing sentence-transformers pays. On two CPU cores (2026-11-30, wiki chunks) it takes 6 s
-to import and encodes 13 to 21 chunks/s against 14 to 19 for the numpy runner: even near 500, and with more
-cores or longer texts it pulls ahead."""
+to import and then encodes 13 to 21 chunks/s against 14 to 19 for the numpy runner, which ends up even near
+500; with more cores it pulls ahead."""
 
 _log = logging.getLogger(__name__)
 
