@@ -64,7 +64,7 @@ class MiniLM:
         order = sorted(range(len(texts)), key=lambda i: len(encodings[i].ids))
         batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
         # A thread per batch and none inside: BLAS threads wait for each other at every product, and on a busy
-        # machine the same 144 chunks then took 17 to 67 s, against 10 to 14 s this way (two cores, 2026-11-30).
+        # machine 144 chunks then took 17 to 67 s, against 10 to 14 s this way (two cores, 2026-11-30).
         pool = ThreadPoolExecutor(min(_MOST_WORKERS, os.cpu_count() or 1))
         try:
             with threadpool_limits(1, user_api="blas"):
