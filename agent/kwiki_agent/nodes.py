@@ -232,7 +232,7 @@ def _cards_to_use(hits: list[Hit], task: Task) -> list[Card]:
     """At most MAX_CARDS different pages; pages of another operator family are no help."""
     cards: dict[str, Card] = {}
     for hit in hits:
-        if getattr(hit, "op", None) in (None, "any", task.definition.op_type):
+        if hit.op in (None, "any", task.definition.op_type):
             cards.setdefault(hit.page_id, _card(hit))
     return list(cards.values())[:MAX_CARDS]
 

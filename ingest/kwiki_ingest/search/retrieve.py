@@ -37,11 +37,11 @@ _COLUMN_WEIGHTS = "4.0, 3.0, 2.0, 1.0"
 _CONFIDENCE_PRIOR = {
     Confidence.VERIFIED: 1.0,
     Confidence.MEASURED: 1.0,
-    Confidence.SOURCE_REPORTED: 0.99,
-    Confidence.INFERRED: 0.98,
-    Confidence.EXPERIMENTAL: 0.97,
+    Confidence.SOURCE_REPORTED: 0.995,
+    Confidence.INFERRED: 0.99,
+    Confidence.EXPERIMENTAL: 0.985,
 }
-_DISPUTED_PRIOR = 0.97
+_DISPUTED_PRIOR = 0.985
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -67,6 +67,7 @@ class Hit:
     title: str
     type: PageType
     arch: tuple[str, ...]
+    op: str | None
     status: Status
     confidence: Confidence
     heading: str
@@ -269,6 +270,7 @@ def _hit(
         title=front["title"],
         type=PageType(front["type"]),
         arch=tuple(front["arch"]),
+        op=front.get("op"),
         status=Status(front["status"]),
         confidence=Confidence(front["confidence"]),
         heading=heading,
