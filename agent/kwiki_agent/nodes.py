@@ -123,7 +123,7 @@ def check(state: RunState, loop: Loop) -> RunState:
         return {}
     if not state["survivors"] and not confirming:
         return {}
-    standing = [state.get("incumbent"), default_candidate(loop.run) if confirming else None]
+    standing = [state.get("incumbent"), default_candidate(loop.run, loop.task) if confirming else None]
     ids = dict.fromkeys([*state["survivors"], *filter(None, standing)])
     candidates = [loop.run.candidate(candidate_id) for candidate_id in ids]
     baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if state["round"] == 1 else ()

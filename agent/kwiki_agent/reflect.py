@@ -61,7 +61,7 @@ def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None)
 
 
 def _lessons(run: RunFolder, task: Task, incumbent: str) -> Iterator[tuple[Lesson, str]]:
-    contrasts = list(measured_contrasts(run, incumbent))
+    contrasts = list(measured_contrasts(run, task, incumbent))
     if contrasts:
         for contrast in contrasts:
             yield _measured_lesson(run, task, contrast)
@@ -69,58 +69,53 @@ def _lessons(run: RunFolder, task: Task, incumbent: str) -> Iterator[tuple[Lesso
         yield from _static_lesson(run, task)
 
 
-def measured_contrasts(run: RunFolder, incumbent: str) -> Iterator[Contrast]:
+def measured_contrasts(run: RunFolder, task: Task, incumbent: str) -> Iterator[Contrast]:
     """What this run proves: single knobs around the incumbent, the whole set, and shapes apart.
 
     Each contrast is measured within one job, with its whole 95 % interval above 1 and at least
     `WORTH_TELLING`.
     """
     candidates = {candidate.id: candidate for candidate in run.candidates()}
-    yield from _strongest(_single_knob_contrasts(run, candidates, incumbent))
-    yield from _whole_set_contrast(run, candidates, incumbent)
-    yield from _strongest(_per_shape_contrasts(run, candidates, incumbent))
+    best = candidates[incumbent]
+    if best.rules:  # a dispatch stands on the candidate that was best before it
+        best = candidates[best.parent or ""]
+    yield from _strongest(_single_knob_contrasts(run, candidates, best))
+    yield from _whole_set_contrast(run, candidates.get(default_candidate(run, task) or ""), best)
+    yield from _strongest(_per_shape_contrasts(run, candidates, best))
 
 
 def _single_knob_contrasts(
-    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
+    run: RunFolder, candidates: dict[str, Candidate], best: Candidate
 ) -> Iterator[Contrast]:
-    best = candidates[incumbent]
-    for verdicts in _jobs_with(run, incumbent):
+    for verdicts in _jobs_with(run, best):
         for other_id in verdicts.keys() & candidates.keys():
             other = candidates[other_id]
             differing = _differing(best, other)
-            if len(differing) == 1 and not other.rules and not best.rules:
+            if len(differing) == 1 and not other.rules:
                 yield from _contrast(other, best, differing, verdicts, run.contract.workloads)
 
 
-def _whole_set_contrast(
-    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
-) -> Iterator[Contrast]:
-    """The incumbent against the task's default, where one job measured both."""
-    best = candidates[incumbent]
-    default = candidates.get(default_candidate(run) or "")
-    if default is None or default.id == incumbent or best.rules:
+def _whole_set_contrast(run: RunFolder, default: Candidate | None, best: Candidate) -> Iterator[Contrast]:
+    """The best against the task's default, where one job measured both."""
+    if default is None:
         return
-    for verdicts in _jobs_with(run, incumbent):
+    for verdicts in _jobs_with(run, best):
         if default.id in verdicts and len(differing := _differing(best, default)) > 1:
             yield from _contrast(default, best, differing, verdicts, run.contract.workloads)
             return
 
 
 def _per_shape_contrasts(
-    run: RunFolder, candidates: dict[str, Candidate], incumbent: str
+    run: RunFolder, candidates: dict[str, Candidate], best: Candidate
 ) -> Iterator[Contrast]:
-    """Where other knobs than the incumbent's are faster on one workload."""
-    base = incumbent if not candidates[incumbent].rules else candidates[incumbent].parent
-    if base is None or len(run.contract.workloads) < 2:
-        return
-    for uuid, winner in fastest_by_workload(run, base).items():
-        if winner == base:
+    """Where other knobs than the best's are faster on one workload."""
+    for uuid, winner in fastest_by_workload(run, best.id).items():
+        if winner == best.id or len(run.contract.workloads) < 2:
             continue
-        for verdicts in _jobs_with(run, base):
+        for verdicts in _jobs_with(run, best):
             if winner in verdicts:
-                differing = _differing(candidates[base], candidates[winner])
-                yield from _contrast(candidates[base], candidates[winner], differing, verdicts, (uuid,))
+                differing = _differing(best, candidates[winner])
+                yield from _contrast(best, candidates[winner], differing, verdicts, (uuid,))
                 break
 
 
@@ -306,10 +301,10 @@ def _differing(a: Candidate, b: Candidate) -> tuple[str, ...]:
     return tuple(name for name in a.knobs if a.knobs[name] != b.knobs.get(name))
 
 
-def _jobs_with(run: RunFolder, candidate_id: str) -> Iterator[dict[str, Evaluation]]:
+def _jobs_with(run: RunFolder, candidate: Candidate) -> Iterator[dict[str, Evaluation]]:
     for job_id in run.judged_jobs():
         verdicts = run.evaluations(job_id)
-        if candidate_id in verdicts:
+        if candidate.id in verdicts:
             yield verdicts
 
 

@@ -16,12 +16,12 @@ from typing import Literal
 
 from kwiki_kernels.evaluation import Evaluation, StaticReport, Status
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import geomean_us, timings
 from kwiki_agent.runs import RunFolder
 
 BASELINE = "baseline"
-DEFAULT_INTENT = "the task's default"
 
 WORTH_A_RULE = 1.01
 """A workload gets knobs of its own only if they beat the incumbent's there by more than 1 %."""
@@ -54,9 +54,12 @@ def best(trials: list[Trial]) -> Trial | None:
     return max(scored, key=lambda t: (t.kind == "measured", t.score), default=None)
 
 
-def default_candidate(run: RunFolder) -> str | None:
-    """Id of the candidate that is the task's default point, or None."""
-    return next((candidate.id for candidate in run.candidates() if candidate.intent == DEFAULT_INTENT), None)
+def default_candidate(run: RunFolder, task: Task) -> str | None:
+    """Id of the candidate that is the task's default point, or None where that was not tried."""
+    if task.knob_space is None:
+        return None
+    default = {**task.knob_space.default, **run.contract.fixed_knobs}
+    return next((c.id for c in run.candidates() if c.knobs == default and not c.rules), None)
 
 
 def static_score(reports: tuple[StaticReport, ...]) -> float | None:

@@ -20,7 +20,6 @@ from kwiki_kernels.task import KnobSpace, TaskError, holds
 from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
 from kwiki_agent.state import Card, KnobAdvice
-from kwiki_agent.trials import DEFAULT_INTENT
 
 ASKS_PER_CANDIDATE = 60
 """How often Optuna is asked again for a point that is invalid or known before the round ends short."""
@@ -130,7 +129,7 @@ def _seeds(space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Pr
         if chosen and space.is_new(knobs):
             yield _Proposal(knobs, f"what {' and '.join(chosen)} recommends", chosen)
     if space.is_new(space.default):
-        yield _Proposal(space.default, DEFAULT_INTENT)
+        yield _Proposal(space.default, "the task's default")
 
 
 def _ask(brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
