@@ -17,14 +17,14 @@ from kwiki_ingest.lessons.gate import GateDecision, add_lesson
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.page import Confidence, Effect, Evidence, Knob, Lesson, Status
 from kwiki_ingest.wiki import Wiki
-from kwiki_kernels.evaluation import Evaluation, StaticReport
+from kwiki_kernels.evaluation import Evaluation, Knobs, StaticReport
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task, VarAxis
 
 from kwiki_agent.compare import Ratio, compare, geomean_us, timings
 from kwiki_agent.evidence import evidence_json
 from kwiki_agent.runs import RunFolder
-from kwiki_agent.trials import default_candidate, fastest_by_workload, history
+from kwiki_agent.trials import default_candidate, history
 
 WORTH_TELLING = 1.02
 """A contrast below 2 % is not worth a reader's time."""
@@ -33,11 +33,15 @@ MOST_LESSONS_OF_A_KIND = 3
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two candidates that differ in the knobs named, and how much faster the second is."""
+    """Two candidates measured in one job, and how much faster the second is."""
 
     worse: Candidate
     better: Candidate
-    knobs: tuple[str, ...]
+    rejected: Knobs
+    """The knobs in which they differ on these workloads, with the values of `worse`."""
+    chosen: Knobs
+    """The same knobs with the values of `better`."""
+    unchanged: Knobs
     ratio: Ratio
     before_us: float
     after_us: float
@@ -90,9 +94,8 @@ def _single_knob_contrasts(
     for verdicts in _jobs_with(run, best):
         for other_id in verdicts.keys() & candidates.keys():
             other = candidates[other_id]
-            differing = _differing(best, other)
-            if len(differing) == 1 and not other.rules:
-                yield from _contrast(other, best, differing, verdicts, run.contract.workloads)
+            if len(_differing(best.knobs, other.knobs)) == 1 and not other.rules:
+                yield from _contrast(other, best, verdicts, run.contract.workloads)
 
 
 def _whole_set_contrast(run: RunFolder, default: Candidate | None, best: Candidate) -> Iterator[Contrast]:
@@ -100,50 +103,57 @@ def _whole_set_contrast(run: RunFolder, default: Candidate | None, best: Candida
     if default is None:
         return
     for verdicts in _jobs_with(run, best):
-        if default.id in verdicts and len(differing := _differing(best, default)) > 1:
-            yield from _contrast(default, best, differing, verdicts, run.contract.workloads)
+        if default.id in verdicts and len(_differing(best.knobs, default.knobs)) > 1:
+            yield from _contrast(default, best, verdicts, run.contract.workloads)
             return
 
 
 def _per_shape_contrasts(
     run: RunFolder, candidates: dict[str, Candidate], best: Candidate
 ) -> Iterator[Contrast]:
-    """Where other knobs than the best's are faster on one workload."""
-    for uuid, winner in fastest_by_workload(run, best.id).items():
-        if winner == best.id or len(run.contract.workloads) < 2:
-            continue
+    """Workloads on which a dispatch took other knobs than the best's, both measured in one job."""
+    for dispatch in (candidate for candidate in candidates.values() if candidate.rules):
         for verdicts in _jobs_with(run, best):
-            if winner in verdicts:
-                differing = _differing(best, candidates[winner])
-                yield from _contrast(best, candidates[winner], differing, verdicts, (uuid,))
-                break
+            if dispatch.id in verdicts:
+                for uuid in run.contract.workloads:
+                    yield from _contrast(best, dispatch, verdicts, (uuid,))
 
 
 def _contrast(
-    worse: Candidate,
-    better: Candidate,
-    knobs: tuple[str, ...],
-    verdicts: dict[str, Evaluation],
-    workloads: tuple[str, ...],
+    worse: Candidate, better: Candidate, verdicts: dict[str, Evaluation], workloads: tuple[str, ...]
 ) -> Iterator[Contrast]:
     ratio = compare(verdicts[worse.id], verdicts[better.id], workloads=workloads)
-    if ratio is not None and ratio.faster and ratio.value >= WORTH_TELLING:
-        before_us, after_us = (geomean_us(verdicts[side.id], workloads) for side in (worse, better))
-        yield Contrast(worse, better, knobs, ratio, before_us, after_us, workloads)
+    if ratio is None or not ratio.faster or ratio.value < WORTH_TELLING:
+        return
+    axes = {result.uuid: result.axes for result in verdicts[better.id].results}[workloads[0]]
+    before, after = worse.knobs_for(axes), better.knobs_for(axes)
+    differing = _differing(before, after)
+    before_us, after_us = (geomean_us(verdicts[side.id], workloads) for side in (worse, better))
+    if differing:
+        yield Contrast(
+            worse=worse,
+            better=better,
+            rejected={name: before[name] for name in differing},
+            chosen={name: after[name] for name in differing},
+            unchanged={name: value for name, value in after.items() if name not in differing},
+            ratio=ratio,
+            before_us=before_us,
+            after_us=after_us,
+            workloads=workloads,
+        )
 
 
 def _strongest(contrasts: Iterator[Contrast]) -> list[Contrast]:
     """The strongest contrast for each set of knobs, the most telling first."""
     strongest: dict[tuple[str, ...], Contrast] = {}
     for contrast in sorted(contrasts, key=lambda c: -c.ratio.value):
-        strongest.setdefault(contrast.knobs, contrast)
+        strongest.setdefault(tuple(contrast.chosen), contrast)
     return list(strongest.values())[:MOST_LESSONS_OF_A_KIND]
 
 
 def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Lesson, str]:
     subject = _subject(run, task)
-    chosen = ", ".join(f"{name}={_text(contrast.better.knobs[name])}" for name in contrast.knobs)
-    rejected = ", ".join(f"{name}={_text(contrast.worse.knobs[name])}" for name in contrast.knobs)
+    chosen, rejected = _listed(contrast.chosen), _listed(contrast.rejected)
     when = _when(task, contrast.workloads)
     lesson = Lesson(
         **_scope(run, task),
@@ -152,7 +162,7 @@ def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Le
         ),
         title=f"{subject}: {chosen} over {rejected}{_shape_title(contrast)}"[:300],
         kind="tuning",
-        technique=_technique(contrast.knobs),
+        technique=_technique(tuple(contrast.chosen)),
         claim=f"{subject} runs faster with {chosen} than with {rejected}, where {when}.",
         effect=Effect(
             metric="latency_us",
@@ -166,7 +176,7 @@ def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Le
         evidence=(Evidence(run=run.id, candidates=(contrast.worse.code_hash, contrast.better.code_hash)),),
         confidence=Confidence.MEASURED,
         knobs=tuple(
-            Knob(name=name, op="==", value=contrast.better.knobs[name], when=when) for name in contrast.knobs
+            Knob(name=name, op="==", value=value, when=when) for name, value in contrast.chosen.items()
         ),
         valid_when=when,
     )
@@ -175,11 +185,6 @@ def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Le
 
 def _measured_body(run: RunFolder, contrast: Contrast, when: str) -> str:
     environment = next(iter(run.evaluations(run.judged_jobs()[0]).values())).environment
-    others = ", ".join(
-        f"{name}={_text(value)}"
-        for name, value in contrast.better.knobs.items()
-        if name not in contrast.knobs
-    )
     workloads = ", ".join(contrast.workloads)
     return f"""## What was measured
 
@@ -187,7 +192,7 @@ Device time, geometric mean over {len(contrast.workloads)} workloads: {contrast.
 {contrast.after_us:.2f} us after, {contrast.ratio.value:.3f} times faster (95 % interval
 {contrast.ratio.low:.3f} to {contrast.ratio.high:.3f}, {contrast.ratio.n} samples on each side, one lease,
 cold L2). Machine: {environment.gpu}, driver {environment.driver}. The other knobs stood at
-{others or "nothing else"}. Workloads: {workloads}.
+{_listed(contrast.unchanged) or "nothing else"}. Workloads: {workloads}.
 
 ## When it does not apply
 
@@ -207,7 +212,7 @@ def _static_lesson(run: RunFolder, task: Task) -> Iterator[tuple[Lesson, str]]:
         (a, b, knobs[0], before, after)
         for a, first in builds
         for b, second in builds
-        if len(knobs := _differing(a, b)) == 1
+        if len(knobs := _differing(a.knobs, b.knobs)) == 1
         and (before := _registers(first.static_reports)) > (after := _registers(second.static_reports))
     ]
     if not pairs:
@@ -297,8 +302,12 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _differing(a: Candidate, b: Candidate) -> tuple[str, ...]:
-    return tuple(name for name in a.knobs if a.knobs[name] != b.knobs.get(name))
+def _listed(knobs: Knobs) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in knobs.items())
+
+
+def _differing(a: Knobs, b: Knobs) -> tuple[str, ...]:
+    return tuple(name for name in a if a[name] != b.get(name))
 
 
 def _jobs_with(run: RunFolder, candidate: Candidate) -> Iterator[dict[str, Evaluation]]:
