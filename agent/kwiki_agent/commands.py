@@ -53,6 +53,7 @@ def _run(args: argparse.Namespace) -> int:
         batch=args.batch,
         seed=args.seed,
         use_cards=not args.no_cards,
+        search_only=args.search_only,
     )
     return _drive(run, args)
 

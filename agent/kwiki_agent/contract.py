@@ -38,6 +38,8 @@ class Contract(Record):
     fixed_knobs: Knobs = {}
     """Knobs the search may not vary."""
     use_cards: bool = True
+    search_only: bool = False
+    """Stop after the search, without ablation and confirmation: for experiments on the search itself."""
     seed: int = 0
     protocol: Protocol = Protocol()
     executor: Literal["local", "spool"] = "local"

@@ -86,7 +86,9 @@ def next_phase(contract: Contract, state: RunState, spent_s: float) -> tuple[Pha
     if phase == "search":
         if not searched_out:
             return "search", None
-        return ("search", "no candidate passed") if state.get("incumbent") is None else ("ablate", None)
+        if state.get("incumbent") is None:
+            return "search", "no candidate passed"
+        return ("search", _why_search_ended(contract, state)) if contract.search_only else ("ablate", None)
     if phase == "ablate":
         return "confirm", None
     return "confirm", _why_search_ended(contract, state)

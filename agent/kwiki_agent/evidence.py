@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ from kwiki_agent.runs import RunFolder
 
 
 def evidence_json(run: RunFolder) -> str:
-    """Contract, environments, candidates and the quartiles of every timed workload, as JSON text."""
+    """Contract, environments, candidates, their sources once each, and quartiles of every timed workload."""
     jobs = {job_id: run.evaluations(job_id) for job_id in run.judged_jobs()}
     document = {
         "run": run.id,
@@ -21,6 +22,7 @@ def evidence_json(run: RunFolder) -> str:
         "candidates": {
             candidate.id: {
                 "code_hash": candidate.code_hash,
+                "source": _digest(candidate.source),
                 "parent": candidate.parent,
                 "intent": candidate.intent,
                 "knobs": candidate.knobs,
@@ -30,6 +32,7 @@ def evidence_json(run: RunFolder) -> str:
             }
             for candidate in run.candidates()
         },
+        "sources": {_digest(candidate.source): candidate.source for candidate in run.candidates()},
         "jobs": {
             job_id: {
                 "environment": next(iter(verdicts.values())).environment.model_dump(mode="json"),
@@ -40,6 +43,10 @@ def evidence_json(run: RunFolder) -> str:
         },
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _verdict(verdict: Evaluation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lessons from measured differences. Code finds the contrasts and words them; the write gate decides.
+"""Lessons from measured differences. Code words them; the write gate decides.
 
 A lesson's claim carries no figures, so that a later run that finds the same thing adds its evidence to
 the standing page instead of writing a second one. The figures are in `effect` and in the evidence.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from kwiki_ingest.errors import WikiError
@@ -17,35 +16,14 @@ from kwiki_ingest.lessons.gate import GateDecision, add_lesson
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.page import Confidence, Effect, Evidence, Knob, Lesson, Status
 from kwiki_ingest.wiki import Wiki
-from kwiki_kernels.evaluation import Evaluation, Knobs, StaticReport
-from kwiki_kernels.job import Candidate
+from kwiki_kernels.evaluation import Knobs, StaticReport
 from kwiki_kernels.task import Task, VarAxis
 
-from kwiki_agent.compare import Ratio, compare, geomean_us, timings
+from kwiki_agent.compare import timings
+from kwiki_agent.contrasts import Contrast, differing_knobs, measured_contrasts
 from kwiki_agent.evidence import evidence_json
 from kwiki_agent.runs import RunFolder
-from kwiki_agent.trials import default_candidate, history
-
-WORTH_TELLING = 1.02
-"""A contrast below 2 % is not worth a reader's time."""
-MOST_LESSONS_OF_A_KIND = 3
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Two candidates measured in one job, and how much faster the second is."""
-
-    worse: Candidate
-    better: Candidate
-    rejected: Knobs
-    """The knobs in which they differ on these workloads, with the values of `worse`."""
-    chosen: Knobs
-    """The same knobs with the values of `better`."""
-    unchanged: Knobs
-    ratio: Ratio
-    before_us: float
-    after_us: float
-    workloads: tuple[str, ...]
+from kwiki_agent.trials import history
 
 
 def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None) -> Iterator[str]:
@@ -71,84 +49,6 @@ def _lessons(run: RunFolder, task: Task, incumbent: str) -> Iterator[tuple[Lesso
             yield _measured_lesson(run, task, contrast)
     elif not any(timings(v) for job in run.judged_jobs() for v in run.evaluations(job).values()):
         yield from _static_lesson(run, task)
-
-
-def measured_contrasts(run: RunFolder, task: Task, incumbent: str) -> Iterator[Contrast]:
-    """What this run proves: single knobs around the incumbent, the whole set, and shapes apart.
-
-    Each contrast is measured within one job, with its whole 95 % interval above 1 and at least
-    `WORTH_TELLING`.
-    """
-    candidates = {candidate.id: candidate for candidate in run.candidates()}
-    best = candidates[incumbent]
-    if best.rules:  # a dispatch stands on the candidate that was best before it
-        best = candidates[best.parent or ""]
-    yield from _strongest(_single_knob_contrasts(run, candidates, best))
-    yield from _whole_set_contrast(run, candidates.get(default_candidate(run, task) or ""), best)
-    yield from _strongest(_per_shape_contrasts(run, candidates, best))
-
-
-def _single_knob_contrasts(
-    run: RunFolder, candidates: dict[str, Candidate], best: Candidate
-) -> Iterator[Contrast]:
-    for verdicts in _jobs_with(run, best):
-        for other_id in verdicts.keys() & candidates.keys():
-            other = candidates[other_id]
-            if len(_differing(best.knobs, other.knobs)) == 1 and not other.rules:
-                yield from _contrast(other, best, verdicts, run.contract.workloads)
-
-
-def _whole_set_contrast(run: RunFolder, default: Candidate | None, best: Candidate) -> Iterator[Contrast]:
-    """The best against the task's default, where one job measured both."""
-    if default is None:
-        return
-    for verdicts in _jobs_with(run, best):
-        if default.id in verdicts and len(_differing(best.knobs, default.knobs)) > 1:
-            yield from _contrast(default, best, verdicts, run.contract.workloads)
-            return
-
-
-def _per_shape_contrasts(
-    run: RunFolder, candidates: dict[str, Candidate], best: Candidate
-) -> Iterator[Contrast]:
-    """Workloads on which a dispatch took other knobs than the best's, both measured in one job."""
-    for dispatch in (candidate for candidate in candidates.values() if candidate.rules):
-        for verdicts in _jobs_with(run, best):
-            if dispatch.id in verdicts:
-                for uuid in run.contract.workloads:
-                    yield from _contrast(best, dispatch, verdicts, (uuid,))
-
-
-def _contrast(
-    worse: Candidate, better: Candidate, verdicts: dict[str, Evaluation], workloads: tuple[str, ...]
-) -> Iterator[Contrast]:
-    ratio = compare(verdicts[worse.id], verdicts[better.id], workloads=workloads)
-    if ratio is None or not ratio.faster or ratio.value < WORTH_TELLING:
-        return
-    axes = {result.uuid: result.axes for result in verdicts[better.id].results}[workloads[0]]
-    before, after = worse.knobs_for(axes), better.knobs_for(axes)
-    differing = _differing(before, after)
-    before_us, after_us = (geomean_us(verdicts[side.id], workloads) for side in (worse, better))
-    if differing:
-        yield Contrast(
-            worse=worse,
-            better=better,
-            rejected={name: before[name] for name in differing},
-            chosen={name: after[name] for name in differing},
-            unchanged={name: value for name, value in after.items() if name not in differing},
-            ratio=ratio,
-            before_us=before_us,
-            after_us=after_us,
-            workloads=workloads,
-        )
-
-
-def _strongest(contrasts: Iterator[Contrast]) -> list[Contrast]:
-    """The strongest contrast for each set of knobs, the most telling first."""
-    strongest: dict[tuple[str, ...], Contrast] = {}
-    for contrast in sorted(contrasts, key=lambda c: -c.ratio.value):
-        strongest.setdefault(tuple(contrast.chosen), contrast)
-    return list(strongest.values())[:MOST_LESSONS_OF_A_KIND]
 
 
 def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Lesson, str]:
@@ -212,7 +112,7 @@ def _static_lesson(run: RunFolder, task: Task) -> Iterator[tuple[Lesson, str]]:
         (a, b, knobs[0], before, after)
         for a, first in builds
         for b, second in builds
-        if len(knobs := _differing(a.knobs, b.knobs)) == 1
+        if len(knobs := differing_knobs(a.knobs, b.knobs)) == 1
         and (before := _registers(first.static_reports)) > (after := _registers(second.static_reports))
     ]
     if not pairs:
@@ -304,17 +204,6 @@ def _text(value: object) -> str:
 
 def _listed(knobs: Knobs) -> str:
     return ", ".join(f"{name}={_text(value)}" for name, value in knobs.items())
-
-
-def _differing(a: Knobs, b: Knobs) -> tuple[str, ...]:
-    return tuple(name for name in a if a[name] != b.get(name))
-
-
-def _jobs_with(run: RunFolder, candidate: Candidate) -> Iterator[dict[str, Evaluation]]:
-    for job_id in run.judged_jobs():
-        verdicts = run.evaluations(job_id)
-        if candidate.id in verdicts:
-            yield verdicts
 
 
 def _credit_cards(run: RunFolder, wiki: Wiki) -> None:

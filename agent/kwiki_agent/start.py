@@ -38,6 +38,7 @@ def new_run(
     batch: int = 8,
     seed: int = 0,
     use_cards: bool = True,
+    search_only: bool = False,
     protocol: Protocol | None = None,
 ) -> RunFolder:
     """Check what was asked, freeze it in a contract and make the run folder.
@@ -65,6 +66,7 @@ def new_run(
         batch=batch,
         fixed_knobs=_fixed_knobs(task, fixed_knobs),
         use_cards=use_cards,
+        search_only=search_only,
         seed=seed,
         protocol=protocol or Protocol(),
         executor="spool" if spool else "local",

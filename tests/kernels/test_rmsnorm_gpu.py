@@ -27,7 +27,7 @@ KNOBS: list[dict[str, Any]] = [
     {"threads_per_row": 1024},
     {"threads_per_row": 448, "min_ctas_per_sm": 2},
     {"threads_per_row": 224, "rows_per_cta": 2},
-    {"threads_per_row": 32, "rows_per_cta": 8, "vector_bits": 64},
+    {"threads_per_row": 64, "rows_per_cta": 8, "vector_bits": 64},
     {"threads_per_row": 32, "rows_per_cta": 4, "reload": True},
     {"reload": True, "stream_hint": True},
     {"vector_bits": 256},

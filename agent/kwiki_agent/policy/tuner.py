@@ -1,13 +1,15 @@
 """The tuner: searches the task's typed knobs with Optuna, seeded and steered by retrieved cards.
 
-It needs no model. Cards act in two ways: what they recommend is tried first, and the values that
-trusted cards advise against are left out until the search stalls. Without cards it is the same code
-on the whole space, hence a fair baseline.
+It needs no model. After the seeds every other candidate moves one knob of the best so far, which is
+cheap knowledge and tells the sampler what each knob does; the others are the sampler's own. Cards act in
+two ways: what they recommend is tried first, and the values that trusted cards advise against are left
+out until the search stalls. Without cards it is the same code on the whole space, hence a fair baseline.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from kwiki_kernels.task import KnobSpace, TaskError, holds
 from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
 from kwiki_agent.state import Card, KnobAdvice
+from kwiki_agent.trials import best
 
 ASKS_PER_CANDIDATE = 60
 """How often Optuna is asked again for a point that is invalid or known before the round ends short."""
@@ -109,12 +112,54 @@ class _Space:
 
 
 def _search(brief: Brief, space: _Space) -> Iterator[Candidate]:
+    """Seeds, then steps from the best so far and Optuna's points in turn, inside what the cards leave open.
+
+    A stalled search leaves the cards' bounds and the neighbourhood, and explores at random.
+    """
+    exploring = brief.stalled >= STALLED_BEFORE_NEW_DIRECTION
     advice = list(space.advice(brief.cards))
+    bounds = [] if exploring else [(card, hint) for card, hint in advice if _narrows(card, hint)]
+    values = space.narrowed(hint for _, hint in bounds)
+    cards = tuple(dict.fromkeys(card["id"] for card, _ in bounds))
     number = itertools.count(len(brief.trials) + 1)
-    room = min(brief.contract.batch, brief.contract.max_candidates - len(brief.trials))
-    proposals = itertools.chain(_seeds(space, advice), _ask(brief, space, advice))
-    for proposal in itertools.islice(proposals, max(room, 0)):
+    room = max(min(brief.contract.batch, brief.contract.max_candidates - len(brief.trials)), 0)
+
+    seeds = list(itertools.islice(_seeds(space, advice), room))
+    leader = best(list(brief.trials))
+    start = leader.candidate.knobs if leader else seeds[0].knobs if seeds else space.default
+    steps = iter(()) if exploring else _steps(brief, space, start, values)
+    rest = (p._replace(cards=cards) for p in _alternate(steps, _ask(brief, space, values, exploring)))
+    for proposal in itertools.islice(itertools.chain(seeds, rest), room):
         yield _candidate(brief, next(number), proposal)
+
+
+def _steps(
+    brief: Brief, space: _Space, start: Knobs, values: dict[str, tuple[KnobValue, ...]]
+) -> Iterator[_Proposal]:
+    """One knob of `start` moved one step, in random order."""
+    moves = [(name, knobs) for name, knobs in _neighbours(space, start) if knobs[name] in values[name]]
+    random.Random(_seed(brief)).shuffle(moves)
+    for name, knobs in moves:
+        if space.is_new(knobs):
+            yield _Proposal(knobs, f"move {name} of the best so far: {start[name]} to {knobs[name]}")
+
+
+def _neighbours(space: _Space, knobs: Knobs) -> Iterator[tuple[str, Knobs]]:
+    """The points one step away in one knob, with that knob's name."""
+    for name, values in space.knobs.items():
+        here = values.index(knobs[name])
+        for there in (here - 1, here + 1):
+            if 0 <= there < len(values):
+                yield name, {**knobs, name: values[there]}
+
+
+def _alternate(one: Iterator[_Proposal], other: Iterator[_Proposal]) -> Iterator[_Proposal]:
+    """One of each in turn; what is left of the longer at the end. Draws only what is asked for."""
+    for left in one:
+        yield left
+        if (right := next(other, None)) is not None:
+            yield right
+    yield from other
 
 
 def _seeds(space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
@@ -132,12 +177,10 @@ def _seeds(space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Pr
         yield _Proposal(space.default, "the task's default")
 
 
-def _ask(brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
-    """Points from Optuna. A stalled search leaves the cards' narrowing and explores at random."""
-    exploring = brief.stalled >= STALLED_BEFORE_NEW_DIRECTION
-    bounds = [] if exploring else [(card, hint) for card, hint in advice if _narrows(card, hint)]
-    values = space.narrowed(hint for _, hint in bounds)
-    cards = tuple(dict.fromkeys(card["id"] for card, _ in bounds))
+def _ask(
+    brief: Brief, space: _Space, values: dict[str, tuple[KnobValue, ...]], exploring: bool
+) -> Iterator[_Proposal]:
+    """New valid points from Optuna."""
     study = _study(brief, values, exploring)
     intent = "explore at random: the search stalled" if exploring else "sample near what was fast"
     for _ in range(ASKS_PER_CANDIDATE * brief.contract.batch):
@@ -145,7 +188,7 @@ def _ask(brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> 
         picks = {name: trial.suggest_int(name, 0, len(options) - 1) for name, options in values.items()}
         knobs = {name: values[name][pick] for name, pick in picks.items()}
         if space.is_new(knobs):
-            yield _Proposal(knobs, intent, cards)
+            yield _Proposal(knobs, intent)
         elif space.is_valid(knobs):
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
@@ -155,7 +198,7 @@ def _ask(brief: Brief, space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> 
 def _study(brief: Brief, values: dict[str, tuple[KnobValue, ...]], exploring: bool) -> optuna.Study:
     """A study over `values` that knows the run so far. Rebuilt each round, so resuming changes nothing."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seed = brief.contract.seed * 1000 + brief.round
+    seed = _seed(brief)
     sampler: optuna.samplers.BaseSampler
     if exploring:
         sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -186,15 +229,10 @@ def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
     if incumbent is None:
         return
     number = itertools.count(len(brief.trials) + 1)
-    for name, values in space.knobs.items():
-        here = values.index(incumbent.knobs[name])
-        for there in (here - 1, here + 1):
-            if not 0 <= there < len(values):
-                continue
-            knobs = {**incumbent.knobs, name: values[there]}
-            if space.is_new(knobs):
-                intent = f"ablate {name}: {incumbent.knobs[name]} to {values[there]}"
-                yield _candidate(brief, next(number), _Proposal(knobs, intent))
+    for name, knobs in _neighbours(space, incumbent.knobs):
+        if space.is_new(knobs):
+            intent = f"ablate {name}: {incumbent.knobs[name]} to {knobs[name]}"
+            yield _candidate(brief, next(number), _Proposal(knobs, intent))
 
 
 def _dispatch(brief: Brief) -> Iterator[Candidate]:
@@ -228,6 +266,10 @@ def _candidate(brief: Brief, number: int, proposal: _Proposal) -> Candidate:
         source=brief.task.seed_for(brief.contract.arch),
         knobs=proposal.knobs,
     )
+
+
+def _seed(brief: Brief) -> int:
+    return brief.contract.seed * 1000 + brief.round
 
 
 def _id(number: int) -> str:
