@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
+from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.errors import JudgeError
 from kwiki_kernels.task import TaskError
 
 from kwiki_agent.contract import AgentError
+from kwiki_agent.experiment import run_experiment
 from kwiki_agent.graph import drive
 from kwiki_agent.progress import Progress
 from kwiki_agent.report import candidate_table
@@ -25,7 +27,7 @@ EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
 
 def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
-    commands = {"run": _run, "resume": _resume, "runs": _runs, "report": _report}
+    commands = {"run": _run, "resume": _resume, "experiment": _experiment, "runs": _runs, "report": _report}
     try:
         return commands[args.command](args)
     except (AgentError, TaskError) as error:
@@ -114,6 +116,41 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _experiment(args: argparse.Namespace) -> int:
+    folder = args.runs / "experiment"
+    options = [
+        "--workloads",
+        args.workloads,
+        "--candidates",
+        str(args.candidates),
+        "--batch",
+        str(args.batch),
+    ]
+    options += ["--arch", args.arch] if args.arch else []
+    with Progress(quiet=args.json) as progress:
+        pairs = run_experiment(
+            args.task,
+            wiki=open_wiki(args.wiki).root,
+            folder=folder,
+            seeds=range(1, args.seeds + 1),
+            options=options,
+            say=progress.say,
+        )
+    if args.json:
+        print(json.dumps([pair.model_dump() for pair in pairs]))
+        return 0
+    rows: list[tuple[str, ...]] = [
+        ("seed", "best without", "best with", "trials without", "trials with", "lessons", "kind")
+    ]
+    for p in pairs:
+        second = "-" if p.second_best is None else f"{p.second_best:.3f}"
+        trials = ("never" if n is None else str(n) for n in (p.first_trials, p.second_trials))
+        rows.append((str(p.seed), f"{p.first_best:.3f}", second, *trials, str(p.lessons), p.kind))
+    _print_table(rows)
+    print(f"\nruns and wikis: {folder}")
+    return 0
 
 
 def _runs(args: argparse.Namespace) -> int:
