@@ -57,9 +57,7 @@ def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Le
     when = _when(task, contrast.workloads)
     lesson = Lesson(
         **_scope(run, task),
-        id=_slug(
-            f"{task.definition.op_type}-{run.contract.arch}-{chosen}-over-{rejected}-{_shape_slug(contrast)}"
-        ),
+        id=_slug(f"{task.definition.op_type}-{run.contract.arch}-{chosen}-{_shape_slug(contrast)}"),
         title=f"{subject}: {chosen} over {rejected}{_shape_title(contrast)}"[:300],
         kind="tuning",
         technique=_technique(tuple(contrast.chosen)),
@@ -100,8 +98,8 @@ Nothing was measured outside {when}. With other values of the other knobs the di
 
 ## How to repeat it
 
-Run `{run.id}`, candidates `{contrast.worse.id}` and `{contrast.better.id}`; all samples are summarised in
-`evidence/{run.id}.json`.
+Run `{run.id}`, candidates `{contrast.worse.id}` and `{contrast.better.id}`. The kernel's source, the knobs
+of all candidates and the quartiles of all samples are in `evidence/{run.id}.json`.
 """
 
 
