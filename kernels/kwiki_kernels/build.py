@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kwiki_kernels.errors import MachineError
+from kwiki_kernels.errors import MachineError, StaticReportError
 from kwiki_kernels.evaluation import Knobs, StaticReport
 from kwiki_kernels.job import Candidate
-from kwiki_kernels.static_report import StaticReportError, static_reports
+from kwiki_kernels.static_report import launch_smem_bytes, static_reports
 from kwiki_kernels.task import Definition, KnobSpace, Task, TaskError, Workload
 
 LOG_CHARS = 4000
@@ -186,10 +186,17 @@ def _binaries(
 def _report(
     launch: Callable[..., Any], arch: str, axes: dict[str, int]
 ) -> tuple[tuple[StaticReport, ...], str]:
-    cubins = [compiled.__cubin__ for compiled in getattr(launch, "compiled", ())]
-    if not cubins or not all(isinstance(cubin, bytes) for cubin in cubins):
+    binaries = [
+        (compiled.__cubin__, str(getattr(compiled, "ir_module", "")))
+        for compiled in getattr(launch, "compiled", ())
+    ]
+    if not binaries or not all(isinstance(cubin, bytes) for cubin, _ in binaries):
         return (), "no static report: launch.compiled holds no cubin"
     try:
-        return tuple(report for cubin in cubins for report in static_reports(cubin, arch, axes)), ""
+        reports = tuple(
+            report
+            for cubin, host_ir in binaries
+            for report in static_reports(cubin, arch, axes, launch_smem_bytes(host_ir))
+        )
     except StaticReportError as error:
         return (), f"no static report: {error}"

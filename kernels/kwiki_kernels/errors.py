@@ -16,5 +16,13 @@ class MachineError(JudgeError):
     """The machine is at fault: its GPU does not answer, or its disk is full. The job can be run again."""
 
 
+class StaticReportError(JudgeError):
+    """A cubin that cannot be read, or no tool to read it with."""
+
+
+class TooLargeError(JudgeError):
+    """A workload that this GPU's memory does not hold; the others can still be judged."""
+
+
 class SpoolError(JudgeError):
     """A spool folder holds what cannot be read or trusted."""

@@ -77,8 +77,14 @@ class StaticReport(Record):
     """Stack frame bytes per thread, where ptxas spills to; 0 is good."""
     local_loads: int
     local_stores: int
+    spills: int = 0
+    """Those of the local loads and stores that save or restore a register; the others index an array."""
+    local_lines: dict[str, int] = {}
+    """Source line, `kernel.py:12`, to its local loads and stores; empty without line information."""
     smem_bytes: int
     """Shared memory per CTA, static plus dynamic."""
+    tmem_columns: int | None = 0
+    """Columns of the largest tensor memory allocation; None where its size is no constant."""
     threads_per_cta: int
     ctas_per_sm: int
     occupancy: float
@@ -87,9 +93,13 @@ class StaticReport(Record):
     instructions: int
     instruction_mix: dict[str, int]
     """SASS opcode (without modifiers) to static count, most frequent first."""
+    features: dict[str, int] = {}
+    """Special units by their PTX names (tcgen05.mma, wgmma, tma.load, ...) to static count."""
     global_load_bits: dict[int, int]
     """Access width in bits to static count of global loads."""
     global_store_bits: dict[int, int]
+    smem_load_bits: dict[int, int] = {}
+    smem_store_bits: dict[int, int] = {}
 
 
 class WorkloadResult(Record):

@@ -250,6 +250,7 @@ def _environ(folder: Path, arch: str) -> dict[str, str]:
     return passed_on | {
         "CUTE_DSL_ARCH": arch,
         "CUTE_DSL_KEEP": "cubin",
+        "CUTE_DSL_LINEINFO": "1",  # names the lines that spill; the machine code stays the same
         "CUTE_DSL_DUMP_DIR": str(folder / "dump"),
         "HOME": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",

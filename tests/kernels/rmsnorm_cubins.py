@@ -33,7 +33,12 @@ def compile_rmsnorm(
         "kernel": str(TASK / "kernel.py"),
         "points": [(hidden, {**DEFAULT_KNOBS, **knobs}) for hidden, knobs in points],
     }
-    env = os.environ | {"CUTE_DSL_ARCH": arch, "CUTE_DSL_KEEP": "cubin", "CUTE_DSL_DUMP_DIR": str(dump_dir)}
+    env = os.environ | {
+        "CUTE_DSL_ARCH": arch,
+        "CUTE_DSL_KEEP": "cubin",
+        "CUTE_DSL_LINEINFO": "1",
+        "CUTE_DSL_DUMP_DIR": str(dump_dir),
+    }
     run = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(job),

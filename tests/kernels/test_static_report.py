@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kwiki_kernels.errors import StaticReportError
 from kwiki_kernels.evaluation import StaticReport
 from kwiki_kernels.static_report import (
     SM_LIMITS,
-    StaticReportError,
     launch_smem_bytes,
     occupancy,
     static_reports,
@@ -70,6 +70,14 @@ def test_a_kernel_with_too_few_registers_shows_its_spills(compiled: dict[str, Co
     assert cramped.local_stores > 0
 
 
+def test_spills_are_told_from_arrays_and_name_their_lines(compiled: dict[str, Compiled], arch: str) -> None:
+    cramped = report(compiled["cramped"], arch)
+    assert cramped.spills == cramped.local_loads + cramped.local_stores
+    assert sum(cramped.local_lines.values()) == cramped.spills
+    assert all(line.startswith("kernel.py:") for line in cramped.local_lines)
+    assert report(compiled["plain"], arch).local_lines == {}
+
+
 def test_access_widths_are_those_asked_for_where_the_architecture_has_them(
     compiled: dict[str, Compiled], arch: str
 ) -> None:
@@ -87,6 +95,10 @@ def test_the_instruction_mix_adds_up_and_holds_the_reduction(
     assert sum(plain.instruction_mix.values()) == plain.instructions
     assert plain.instruction_mix["SHFL"] == 5
     assert plain.instruction_mix["BAR"] == 1
+    assert plain.features == {}
+    assert plain.tmem_columns == 0
+    assert set(plain.smem_load_bits) <= {32, 64, 128}
+    assert plain.smem_load_bits
     assert "NOP" not in plain.instruction_mix
 
 
