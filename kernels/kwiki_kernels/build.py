@@ -115,7 +115,8 @@ def run_entry(module: ModuleType, definition: Definition) -> Launch:
     run = getattr(module, "run", None)
     if not callable(run):
         raise BuildError("the module defines neither build(axes, knobs) nor run(*inputs, *outputs)")
-    parameters = len(inspect.signature(run).parameters)
+    signature = inspect.signature(run)
+    parameters = sum(p.kind is not p.KEYWORD_ONLY for p in signature.parameters.values())
     inputs, outputs = len(definition.inputs), len(definition.outputs)
     if parameters not in {inputs, inputs + outputs}:
         raise BuildError(
@@ -200,3 +201,4 @@ def _report(
         )
     except StaticReportError as error:
         return (), f"no static report: {error}"
+    return reports, ""

@@ -14,12 +14,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
-from kwiki_kernels.errors import JudgeError, MachineError
-from kwiki_kernels.evaluation import Record, Status
+from kwiki_kernels.errors import JudgeError, MachineError, TooLargeError
+from kwiki_kernels.evaluation import Record, Status, WorkloadResult
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
     GO,
@@ -34,7 +33,7 @@ from kwiki_kernels.messages import (
     Request,
     Started,
 )
-from kwiki_kernels.task import Task, TaskError, parse_task
+from kwiki_kernels.task import Task, parse_task
 
 PR_SET_PDEATHSIG = 1
 FILE_LIMIT_BYTES = 1 << 30
@@ -124,36 +123,44 @@ def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> I
 def _judge_workloads(
     request: Request, candidate: Candidate, task: Task, builds: tuple[Build, ...], send: Send
 ) -> None:
-    from kwiki_kernels.trial import Trial, release
+    import torch
 
-    reference = _reference(task)
+    from kwiki_kernels.terms import load_reference
+    from kwiki_kernels.trial import Trial, check_room, release
+
+    reference, terms = load_reference(task, Path.cwd())
     launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
     for uuid in request.job.workload_uuids:
         launch = launches[uuid]
         if launch is None:
             continue
         send(Started(uuid=uuid))
-        trial = Trial(
-            launch,
-            task.definition,
-            task.workload(uuid),
-            reference=reference,
-            seed=request.job.seed,
-            device="cuda",
-        )
-        result = trial.judge(request.job.protocol, Path.cwd() / "kernel.py")
+        workload = task.workload(uuid)
+        trial = None
+        try:
+            check_room(task.definition, workload, torch.cuda.mem_get_info()[0])
+            trial = Trial(
+                launch,
+                task.definition,
+                workload,
+                reference=reference,
+                seed=request.job.seed,
+                device="cuda",
+                terms=terms,
+            )
+            result = trial.judge(request.job.protocol, Path.cwd() / "kernel.py")
+        except TooLargeError as error:
+            result = WorkloadResult(
+                uuid=uuid,
+                axes=task.definition.axis_values(workload.axes),
+                status=Status.UNMEASURED,
+                log=f"too large for this GPU: {error}",
+            )
         send(Judged(result=result.model_copy(update={"knobs": candidate.knobs_for(result.axes)})))
         if result.status is Status.RUNTIME_ERROR:
             return  # a CUDA error sticks to the context: nothing after it could be believed
         del trial
         release()
-
-
-def _reference(task: Task) -> Callable[..., Any]:
-    try:
-        return run_entry(load_module(task.reference, Path.cwd() / "reference.py"), task.definition).function
-    except BuildError as error:
-        raise TaskError(f"{task.name}: the reference cannot be used: {error}") from error
 
 
 def _wait_for_gpu(send: Send) -> None:

@@ -112,8 +112,15 @@ class WorkloadResult(Record):
     log: str = ""
     error: ErrorStats | None = None
     timing: Timing | None = None
+    contest_passed: bool | None = None
+    """The verdict that the contest's own tolerance gives; None where the task is of no contest."""
     bytes_moved: int | None = None
-    """Fewest bytes the task must move: each input read once, each output written once."""
+    """Fewest bytes the task must move: what it must read once, each output written once."""
+    flops: int | None = None
+    roofline_us: float | None = None
+    """Time at the GPU's stated peaks, us; None where nothing ran or the GPU is in no table."""
+    floor_us: float | None = None
+    """Time that no kernel can undercut with a cold L2, us."""
 
 
 class Environment(Record):

@@ -196,7 +196,7 @@ def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log
         knobs=candidate.knobs_for(axes),
         status=status,
         log=log,
-        bytes_moved=definition.bytes_moved(axes),
+        bytes_moved=None if bench.task.states_work else definition.bytes_moved(axes),
     )
 
 

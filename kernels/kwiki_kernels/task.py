@@ -3,6 +3,8 @@
 <task>/definition.json   axes, inputs, outputs, constraints, optionally the reference
 <task>/workloads.jsonl   one workload a line: uuid and axis values
 <task>/reference.py      `run(*inputs) -> outputs`, used where the definition holds no reference
+<task>/inputs.py         what random numbers cannot stand for, optional
+<task>/tolerance.json    how close is right, where the output's precision alone does not say, optional
 <task>/baseline*.py      `run(*inputs) -> outputs`: what a candidate must beat
 <task>/kernel*.py        seeds: `build(axes, knobs)` or a destination-passing `run(*inputs, *outputs)`
 <task>/knobs.json        the typed search space of the seed, optional
@@ -20,6 +22,20 @@ compiled when first called, so it needs a GPU and has no static report.
 
 Inputs and outputs come in the definition's order; scalars are Python numbers. Baselines and
 references are `run(*inputs) -> outputs`, one tensor or a tuple.
+
+The reference is the oracle, in float64. Plain ones get inputs upcast to float64 and follow their
+dtype. One that takes a keyword `dtype` gets the inputs as they are, computes in that dtype (chunk by
+chunk, so that the largest workload fits) and returns it; without the keyword it computes in float32
+and returns the definition's dtypes, as FlashInfer-Trace wants it. Its module may also define
+`work(axes, contents)`: a dict with the fields of `roofline.Work`, where shapes alone do not say
+how much there is to do; and `candidates(*inputs, dtype)`, which a `selection` tolerance asks for.
+
+`inputs.py` defines `make(axes, values, layout, spread)`: a dict of those inputs that are not plain
+normal numbers. `layout`, a torch.Generator on the CPU, draws what decides how much work there is
+(lengths, routing); all timed sets of a workload share it, on every machine. `values`, a generator
+on the GPU, draws the rest and differs from set to set. `spread` is 1, or 4 for a probe off the
+distribution: scale by it what an operator must stand to see scaled. The `contents` that `work` gets
+are this dict and the scalars.
 """
 
 from __future__ import annotations
@@ -31,9 +47,9 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kwiki_kernels.errors import JudgeError
 from kwiki_kernels.evaluation import Knobs, KnobValue, Record
@@ -55,7 +71,7 @@ class ConstAxis(Record):
     """An axis with one value for all workloads."""
 
     type: Literal["const"]
-    value: int
+    value: int = Field(ge=0)
     description: str | None = None
 
 
@@ -95,6 +111,25 @@ class Definition(Record):
     tags: tuple[str, ...] = ()
     description: str | None = None
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Definition:
+        if twice := self.inputs.keys() & self.outputs.keys():
+            raise ValueError(f"'{min(twice)}' is both an input and an output")
+        for kind, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for name, spec in specs.items():
+                for axis in spec.shape or ():
+                    if axis not in self.axes:
+                        raise ValueError(f"{kind}.{name}.shape: there is no axis '{axis}'")
+        for name, spec in self.outputs.items():
+            if spec.shape is None:
+                raise ValueError(f"outputs.{name}.shape: the judge knows only tensors, this is a scalar")
+        for rule in self.constraints:
+            try:
+                ast.parse(rule, mode="eval")
+            except SyntaxError as error:
+                raise ValueError(f"constraints: '{rule}' is no expression: {error.msg}") from error
+        return self
+
     def axis_values(self, given: Mapping[str, int]) -> dict[str, int]:
         """All axis values of a workload: the constants and what `given` adds."""
         return {
@@ -103,13 +138,17 @@ class Definition(Record):
         }
 
     def bytes_moved(self, axes: Mapping[str, int]) -> int:
-        """Fewest bytes: each input tensor read once, each output written once."""
-        specs = itertools.chain(self.inputs.values(), self.outputs.values())
-        return sum(
-            DTYPE_BYTES[spec.dtype] * math.prod(axes[axis] for axis in spec.shape)
-            for spec in specs
-            if spec.shape is not None
-        )
+        """By shapes alone: each input tensor read once, each output written once."""
+        return tensor_bytes(self.inputs, axes) + tensor_bytes(self.outputs, axes)
+
+
+def tensor_bytes(specs: Mapping[str, TensorSpec], axes: Mapping[str, int]) -> int:
+    """Bytes of all tensors among inputs or outputs at these axis values."""
+    return sum(
+        DTYPE_BYTES[spec.dtype] * math.prod(axes[axis] for axis in spec.shape)
+        for spec in specs.values()
+        if spec.shape is not None
+    )
 
 
 class Workload(BaseModel):
@@ -118,8 +157,33 @@ class Workload(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     uuid: str
-    axes: dict[str, int]
+    axes: dict[str, Annotated[int, Field(ge=0)]]
     inputs: dict[str, Any] = Field(default_factory=dict)
+
+
+class ContestTolerance(Record):
+    """A contest's own verdict, reported beside ours: an element fails where it exceeds both bounds."""
+
+    atol: float = Field(gt=0)
+    rtol: float = Field(gt=0)
+    matched_ratio: float = Field(default=1.0, gt=0, le=1)
+    """Share of the elements that must not fail."""
+
+
+class Tolerance(Record):
+    """How close is right. Without a file, `check` derives everything from the outputs' precision."""
+
+    relative_l2: dict[str, float] = {}
+    """Output to the largest ||out - ref|| / ||ref|| against float64, where faithful kernels round inside."""
+    matched_ratio: float = Field(default=1.0, gt=0, le=1)
+    """Share of the elements that must lie within the bound on single elements."""
+    selection: bool = False
+    """The one output selects the best candidates: any order, and near ties may go either way."""
+    contest: ContestTolerance | None = None
+
+
+BY_PRECISION = Tolerance()
+"""Everything follows from the outputs' precision."""
 
 
 class KnobSpec(Record):
@@ -178,12 +242,18 @@ class Task(Record):
     kernels: dict[str, str] = {}
     """Architecture family (`sm90`, `sm100`, or `any`) to text of the seed."""
     knob_space: KnobSpace | None = None
+    tolerance: Tolerance = BY_PRECISION
     files: dict[str, str]
     """Relative path to text of everything but the kernels: what a job carries."""
 
     @property
     def name(self) -> str:
         return self.definition.name
+
+    @property
+    def states_work(self) -> bool:
+        """Whether the reference's module defines `work`, so that shapes alone do not say what is moved."""
+        return "\ndef work(" in self.reference
 
     def workload(self, uuid: str) -> Workload:
         """The workload with this uuid.
@@ -253,6 +323,7 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         },
         kernels=dict(kernels),
         knob_space=_parse(KnobSpace, files, "knobs.json", origin) if "knobs.json" in files else None,
+        tolerance=_tolerance(files, definition, origin),
         files=dict(files),
     )
 
@@ -311,6 +382,15 @@ def _parse(model: type[RecordT], files: Mapping[str, str], name: str, origin: st
         raise TaskError(f"{origin}/{name}: {_first_problem(error)}") from error
 
 
+def _tolerance(files: Mapping[str, str], definition: Definition, origin: str) -> Tolerance:
+    if "tolerance.json" not in files:
+        return BY_PRECISION
+    tolerance = _parse(Tolerance, files, "tolerance.json", origin)
+    if unknown := tolerance.relative_l2.keys() - definition.outputs.keys():
+        raise TaskError(f"{origin}/tolerance.json: relative_l2: there is no output '{min(unknown)}'")
+    return tolerance
+
+
 def _workloads(text: str, definition: Definition, origin: str) -> Iterator[Workload]:
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -332,11 +412,20 @@ def _workloads(text: str, definition: Definition, origin: str) -> Iterator[Workl
             if isinstance(axis, VarAxis) and name not in workload.axes
         ]:  # fmt: skip
             raise TaskError(f"{where}: axes lacks '{missing[0]}'")
+        if strange := [name for name, value in workload.axes.items() if not _agrees(definition, name, value)]:
+            has = ", ".join(definition.axes)
+            raise TaskError(f"{where}: axes.{strange[0]} contradicts the definition, whose axes are {has}")
         axes = definition.axis_values(workload.axes)
         for rule in definition.constraints:
             if _checkable(rule) and not holds(rule, axes):
                 raise TaskError(f"{where}: constraint '{rule}' does not hold for {axes}")
         yield workload
+
+
+def _agrees(definition: Definition, name: str, value: int) -> bool:
+    """A workload may repeat a constant axis, but not change it or invent another."""
+    axis = definition.axes.get(name)
+    return isinstance(axis, VarAxis) or (axis is not None and axis.value == value)
 
 
 def _checkable(rule: str) -> bool:

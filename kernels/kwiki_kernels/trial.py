@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import torch
 
 from kwiki_kernels.build import Launch, explain
 from kwiki_kernels.check import Finding, check_form, check_unchanged, check_values
-from kwiki_kernels.errors import JudgeError
+from kwiki_kernels.errors import JudgeError, TooLargeError
 from kwiki_kernels.evaluation import Status, Timing, WorkloadResult
-from kwiki_kernels.inputs import Inputs, as_list, expected_outputs, make_inputs, poison, poisoned_outputs
+from kwiki_kernels.inputs import Inputs, as_list, expected_outputs, memory_bytes, poison, poisoned_outputs
 from kwiki_kernels.job import Protocol
+from kwiki_kernels.roofline import floor_us, peaks_of, roofline_us
+from kwiki_kernels.selection import check_selection
 from kwiki_kernels.task import Definition, Workload
+from kwiki_kernels.terms import STATES_NONE, Terms
 from kwiki_kernels.timing import host_us, make_timer
 
 SPREADS = (1.0, 4.0, 1.0)
@@ -40,9 +44,10 @@ class Trial:
         reference: Callable[..., Any],
         seed: int,
         device: str,
+        terms: Terms = STATES_NONE,
     ) -> None:
         self.launch, self.definition, self.workload = launch, definition, workload
-        self.reference, self.seed, self.device = reference, seed, device
+        self.reference, self.seed, self.device, self.terms = reference, seed, device, terms
         self.inputs = self._values(0)
         self.outputs = poisoned_outputs(definition, workload, device)
 
@@ -51,6 +56,7 @@ class Trial:
 
         Raises:
             TaskError: the task itself is at fault.
+            TooLargeError: the GPU's memory does not hold the workload and its reference.
         """
         timing = None
         try:
@@ -61,15 +67,20 @@ class Trial:
             raise
         except Exception as error:
             finding = Finding(Status.RUNTIME_ERROR, explain(error, path))
-        axes = self.definition.axis_values(self.workload.axes)
+        work = self.terms.work(self.definition, self.workload)
+        peaks = None if self.device == "cpu" else peaks_of(torch.cuda.get_device_name())
         return WorkloadResult(
             uuid=self.workload.uuid,
-            axes=axes,
+            axes=self.definition.axis_values(self.workload.axes),
             status=finding.status,
             log=finding.log,
             error=finding.error,
             timing=timing,
-            bytes_moved=self.definition.bytes_moved(axes),
+            contest_passed=finding.contest_passed,
+            bytes_moved=work.bytes_moved,
+            flops=work.flops or None,
+            roofline_us=roofline_us(work, peaks) if peaks else None,
+            floor_us=floor_us(work, peaks) if peaks else None,
         )
 
     def check(self) -> Finding:
@@ -89,9 +100,9 @@ class Trial:
         finding = self._verify(timer.returned, 2)
         if finding.status is not Status.PASSED:
             log = f"wrong in the timed calls, though right before: {finding.log}"
-            return Finding(finding.status, log, finding.error), None
+            return replace(finding, log=log), None
         timing = Timing(timer=timer.name, device_us=tuple(rounds), host_us=host_us(self.call, protocol))
-        return Finding(finding.status, timer.note, finding.error), timing
+        return replace(finding, log=timer.note), timing
 
     def call(self) -> list[Any]:
         """Run the kernel once; asynchronous on a GPU."""
@@ -109,7 +120,10 @@ class Trial:
 
     def _values(self, number: int) -> Inputs:
         seed = self.seed + number
-        return make_inputs(self.definition, self.workload, seed, self.device, spread=SPREADS[number])
+        try:
+            return self.terms.inputs(self.definition, self.workload, seed, self.device, SPREADS[number])
+        except torch.OutOfMemoryError as error:
+            raise TooLargeError(f"its inputs do not fit: {str(error).splitlines()[0]}") from error
 
     def _verify(self, outputs: list[Any], number: int) -> Finding:
         if self.device != "cpu":
@@ -119,7 +133,24 @@ class Trial:
         pristine = self._values(number)
         if finding := check_unchanged(self.definition, self.inputs, pristine):
             return finding
-        return check_values(self.definition, outputs, expected_outputs(self.reference, pristine))
+        if self.terms.candidates is not None and self.terms.tolerance.selection:
+            (name,) = self.definition.outputs
+            slots, scores = self.terms.candidates(*pristine, dtype=torch.float64)
+            return check_selection(name, outputs[0], slots, scores, self.terms.tolerance)
+        expected = expected_outputs(self.reference, pristine)
+        return check_values(self.definition, outputs, expected, self.terms.tolerance)
+
+
+def check_room(definition: Definition, workload: Workload, free_bytes: int) -> None:
+    """Refuse a workload whose tensors alone exceed the free device memory.
+
+    Raises:
+        TooLargeError: they do.
+    """
+    needed = memory_bytes(definition, workload)
+    if needed > free_bytes:
+        need, free = f"{needed / 1e9:.1f} GB", f"{free_bytes / 1e9:.1f} GB"
+        raise TooLargeError(f"judging it takes at least {need} of device memory, {free} are free")
 
 
 def release() -> None:

@@ -1,0 +1,95 @@
+"""What a task's own code says beyond the outputs it expects: contents, amount of work, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from kwiki_kernels.build import BuildError, load_module, run_entry
+from kwiki_kernels.inputs import Make, make_contents, make_inputs
+from kwiki_kernels.roofline import Work
+from kwiki_kernels.task import BY_PRECISION, Definition, Task, TaskError, Tolerance, Workload, tensor_bytes
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which kernels of a task are judged."""
+
+    tolerance: Tolerance = BY_PRECISION
+    make: Make | None = None
+    work_of: Callable[..., dict[str, Any]] | None = None
+    candidates: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None
+    """`candidates(*inputs, dtype) -> slots, scores`: what a selection chooses from."""
+
+    def inputs(
+        self, definition: Definition, workload: Workload, seed: int, device: str, spread: float
+    ) -> list[Any]:
+        """Fresh inputs, as `make_inputs`."""
+        return make_inputs(definition, workload, seed, device, spread=spread, make=self.make)
+
+    def work(self, definition: Definition, workload: Workload) -> Work:
+        """What a timed call must do; cheap, since only the small inputs that matter are made.
+
+        Raises:
+            TaskError: the task's `work` fails or returns something else.
+        """
+        axes = definition.axis_values(workload.axes)
+        if self.work_of is None:
+            read, written = (tensor_bytes(specs, axes) for specs in (definition.inputs, definition.outputs))
+            return Work(bytes_read=read, bytes_written=written)
+        contents = make_contents(definition, workload, torch.Generator(), make=self.make)
+        try:
+            return Work.model_validate(self.work_of(axes, contents))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise TaskError(
+                f"work() of {definition.name} returns a wrong '{field}': {first['msg']}"
+            ) from error
+        except Exception as error:
+            message = f"work() of {definition.name} fails: {type(error).__name__}: {error}"
+            raise TaskError(message) from error
+
+
+STATES_NONE = Terms()
+"""Right follows from precision, work from shapes, and all inputs are plain random numbers."""
+
+
+def load_reference(task: Task, folder: Path) -> tuple[Callable[..., Any], Terms]:
+    """A task's reference and terms; the texts are put into `folder` and executed.
+
+    Raises:
+        TaskError: one of the texts cannot be used.
+    """
+    try:
+        module = load_module(task.reference, folder / "reference.py")
+        reference = run_entry(module, task.definition).function
+    except BuildError as error:
+        raise TaskError(f"{task.name}: the reference cannot be used: {error}") from error
+    candidates = getattr(module, "candidates", None)
+    if task.tolerance.selection and candidates is None:
+        raise TaskError(f"{task.name}: a selection needs candidates(*inputs, dtype) beside its reference")
+    return reference, Terms(
+        tolerance=task.tolerance,
+        make=_make(task, folder),
+        work_of=getattr(module, "work", None),
+        candidates=candidates,
+    )
+
+
+def _make(task: Task, folder: Path) -> Make | None:
+    if "inputs.py" not in task.files:
+        return None
+    try:
+        module = load_module(task.files["inputs.py"], folder / "task_inputs.py")
+    except BuildError as error:
+        raise TaskError(f"{task.name}: inputs.py cannot be used: {error}") from error
+    make = getattr(module, "make", None)
+    if not callable(make):
+        raise TaskError(f"{task.name}: inputs.py defines no make(axes, values, layout, spread)")
+    return make  # type: ignore[no-any-return]
