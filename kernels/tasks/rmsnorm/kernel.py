@@ -22,6 +22,8 @@ from cutlass.memory import SmemAllocator
 STATIC_AXES = ("hidden_size",)
 EPS = 1e-6
 WARP = 32
+UNROLL = 4
+"""Steps of the two-pass loops whose loads may be in flight together."""
 
 
 def build(axes: Mapping[str, int], knobs: Mapping[str, Any]) -> Callable[..., None]:
@@ -103,8 +105,8 @@ class RMSNorm:
             )
         if self.weight_early and self.vector_bits > 128:
             raise ValueError("weight_early copies at most 128 bits at a time; use vector_bits <= 128")
-        if self.reload and self.tiles_per_cta > 1:
-            raise ValueError("reload would overwrite the next tile; it needs tiles_per_cta=1")
+        if self.reload and (self.tiles_per_cta > 1 or self.weight_early):
+            raise ValueError("reload keeps nothing; it needs tiles_per_cta=1 and weight_early=false")
 
     @cute.jit
     def __call__(
@@ -148,7 +150,8 @@ class RMSNorm:
         tiled_copy = cute.make_tiled_copy_tv(plain, threads, cute.make_layout((1, vector)))
 
         clusters = cute.ceil_div(num_tokens, self.rows_per_cta * self.tiles_per_cta)
-        self.kernel(mX, mW, mO, tiled_copy, tiler, load_x, copy_w, store).launch(
+        kernel = self.two_pass_kernel if const_expr(self.reload) else self.kernel
+        kernel(mX, mW, mO, tiled_copy, tiler, load_x, copy_w, store).launch(
             grid=[clusters * self.cluster_n, 1, 1],
             block=[cute.size(threads), 1, 1],
             cluster=[self.cluster_n, 1, 1] if const_expr(self.cluster_n > 1) else None,
@@ -203,8 +206,7 @@ class RMSNorm:
             cute.arch.cluster_wait()
 
         for i in cutlass.range(self.tiles_per_cta, unroll=1):
-            gX, gO = tXgX[None, None, None, tile], tXgO[None, None, None, tile]
-            inside = self.inside(tXcX, tile, mX.shape)
+            gO, inside = tXgO[None, None, None, tile], self.inside(tXcX, tile, mX.shape)
             x = tXrX.load().to(Float32)
             tile += grid_size // self.cluster_n
             if const_expr(self.tiles_per_cta > 1):
@@ -213,14 +215,58 @@ class RMSNorm:
                 cute.copy(load_x, next_gX, tXrX, pred=next_inside, cache_policy=l2_x)
             mean_square = self.row_sum(x * x, sums, arrived, i, tidx, rank) * (1 / self.hidden_size)
             rstd = cute.math.rsqrt(mean_square + EPS, fastmath=True)
-            if const_expr(self.reload):
-                cute.copy(load_x, gX, tXrX, pred=inside, cache_policy=l2_x)
-                x = tXrX.load().to(Float32)
             if const_expr(self.weight_early):
                 cute.arch.cp_async_wait_group(0)
                 cute.autovec_copy(tWsW, tWrW)
             tXrO.store((x * rstd * tWrW.load().to(Float32)).to(BFloat16))
             cute.copy(store, tXrO, gO, pred=inside, cache_policy=l2_output)
+
+    @cute.kernel
+    def two_pass_kernel(
+        self,
+        mX: cute.Tensor,
+        mW: cute.Tensor,
+        mO: cute.Tensor,
+        tiled_copy: cute.TiledCopy,
+        tiler: cute.Tile,
+        load_x: cute.CopyAtom,
+        copy_w: cute.CopyAtom,
+        store: cute.CopyAtom,
+    ):
+        """Loops over the row twice instead of keeping it: few registers, so that all warps fit an SM."""
+        tidx, _, _ = cute.arch.thread_idx()
+        bidx, _, _ = cute.arch.block_idx()
+        rank, tile = bidx % self.cluster_n, bidx // self.cluster_n
+        sums, arrived = self.allocate_sums(SmemAllocator(), tidx)
+
+        thr_copy = tiled_copy.get_slice(tidx)
+        cX = cute.make_identity_tensor(mX.shape)
+        gX = thr_copy.partition_S(cute.local_tile(mX, tiler, (tile, rank)))[None, 0, None]
+        gO = thr_copy.partition_D(cute.local_tile(mO, tiler, (tile, rank)))[None, 0, None]
+        cX = thr_copy.partition_S(cute.local_tile(cX, tiler, (tile, rank)))[0, 0, None]
+        gW = thr_copy.partition_S(cute.local_tile(mW, tiler, (0, rank)))[None, 0, None]
+        rX, rW, rO = (cute.make_fragment_like(gW[None, 0]) for _ in range(3))
+        steps = cute.size(gX, mode=[1])
+
+        squares = cute.make_rmem_tensor(rX.shape, Float32)
+        squares.fill(0.0)
+        for step in cutlass.range(steps, unroll=UNROLL):
+            if cute.elem_less(cX[step], mX.shape):
+                cute.copy(load_x, gX[None, step], rX)
+                x = rX.load().to(Float32)
+                squares.store(squares.load() + x * x)
+        if const_expr(self.cluster_n > 1):
+            cute.arch.cluster_wait()
+        total = self.row_sum(squares.load(), sums, arrived, Int32(0), tidx, rank)
+        rstd = cute.math.rsqrt(total * (1 / self.hidden_size) + EPS, fastmath=True)
+
+        l2_x, l2_output = self.l2_policies()
+        for step in cutlass.range(steps, unroll=UNROLL):
+            if cute.elem_less(cX[step], mX.shape):
+                cute.copy(load_x, gX[None, step], rX, cache_policy=l2_x)
+                cute.copy(copy_w, gW[None, step], rW)
+                rO.store((rX.load().to(Float32) * rstd * rW.load().to(Float32)).to(BFloat16))
+                cute.copy(store, rO, gO[None, step], cache_policy=l2_output)
 
     @cute.jit
     def inside(self, tXcX: cute.Tensor, tile: Int32, shape: cute.Shape) -> cute.Tensor:
