@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import sys
 from collections.abc import Sequence
 
 from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
-from kwiki_kernels.errors import JudgeError
+from kwiki_kernels.errors import ArchError, JudgeError
 from kwiki_kernels.task import TaskError
 
 from kwiki_agent.contract import AgentError
@@ -30,13 +31,17 @@ def run_command(args: argparse.Namespace) -> int:
     commands = {"run": _run, "resume": _resume, "experiment": _experiment, "runs": _runs, "report": _report}
     try:
         return commands[args.command](args)
-    except (AgentError, TaskError) as error:
+    except (AgentError, ArchError, TaskError) as error:
         return _fail(str(error), EXIT_USAGE)
     except (JudgeError, WikiError) as error:
         return _fail(str(error), EXIT_FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _fail(f"{error.strerror or error}{where}; what was recorded so far is kept", EXIT_FAILED)
+    except sqlite3.Error as error:
+        return _fail(
+            f"the run's checkpoint cannot be written ({error}); free space, then resume", EXIT_FAILED
+        )
     except KeyboardInterrupt:
         return _fail("stopped; nothing recorded is lost: `kernel-agent resume RUN` goes on", EXIT_FAILED)
 

@@ -113,8 +113,10 @@ def create_run(root: Path, contract: Contract) -> RunFolder:
     """Make the folder of a new run and write its contract.
 
     Raises:
-        AgentError: a run of that name exists.
+        AgentError: a run of that name exists, or it is no name for a folder.
     """
+    if Path(contract.run_id).name != contract.run_id or contract.run_id.startswith("."):
+        raise AgentError(f"'{contract.run_id}' cannot name a run: use letters, digits, '-', '_' and '.'")
     folder = root / contract.run_id
     try:
         folder.mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -107,7 +108,10 @@ def find_task(name: str) -> Path:
         return Path(name).resolve()
     shipped = shipped_tasks()
     for folder in shipped:
-        if name in (folder.name, load_task(folder).name):
+        if name in (
+            folder.name,
+            json.loads((folder / "definition.json").read_text(encoding="utf-8"))["name"],
+        ):
             return folder
     known = ", ".join(folder.name for folder in shipped)
     raise AgentError(f"no task '{name}': give a folder with a definition.json, or one of: {known}")
