@@ -21,6 +21,8 @@ from kwiki_kernels.static_report import launch_smem_bytes, static_reports
 from kwiki_kernels.task import Definition, KnobSpace, Task, TaskError, Workload
 
 LOG_CHARS = 4000
+RUN = "run"
+"""Names the build of a module that compiles when first called."""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -90,7 +92,7 @@ def build_candidate(
     building("loading the module")
     module = load_module(candidate.source, path)
     if not hasattr(module, "build"):
-        yield Build("run", workloads, run_entry(module, task.definition))
+        yield Build(RUN, workloads, run_entry(module, task.definition))
         return
     for axes, knobs, served in _binaries(module, candidate, task.definition, workloads):
         what = ", ".join(f"{name}={value}" for name, value in {**axes, **knobs}.items()) or "one binary"

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kwiki_kernels.build import Build, BuildError, build_candidate, load_module, run_entry
+from kwiki_kernels.audit import OwnKernels
+from kwiki_kernels.build import RUN, Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import JudgeError, MachineError, TooLargeError
 from kwiki_kernels.evaluation import Record, Status, WorkloadResult
+from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, Level, isolate
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
     GO,
     Broken,
     Building,
     Built,
+    Confined,
     Done,
     Failed,
     Judged,
@@ -35,21 +38,26 @@ from kwiki_kernels.messages import (
 )
 from kwiki_kernels.task import Task, parse_task
 
+if TYPE_CHECKING:  # both need torch
+    from kwiki_kernels.integrity import Integrity
+    from kwiki_kernels.trial import Trial
+
 PR_SET_PDEATHSIG = 1
-FILE_LIMIT_BYTES = 1 << 30
 
 Send = Callable[[Record], None]
 
 
 def main(request_path: Path, fd: int) -> None:
     """Serve one request."""
-    _confine(fd)
+    _bind_to_keeper(fd)
     request = Request.model_validate_json(request_path.read_bytes())
+    request_path.unlink()  # the seed stands in it
 
     def send(message: Record) -> None:
         os.write(fd, message.model_dump_json().encode() + b"\n")
 
     try:
+        send(Confined(isolation=isolate(_levels(request), Path.cwd())))
         if request.candidate is None:
             _wait_for_gpu(send)
             measure_machine(request, send)
@@ -66,6 +74,11 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
     """Build, then check and time each workload where the request asks for it."""
     job = request.job
     task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    integrity = None
+    if (request.measure or request.check) and not request.baseline:
+        from kwiki_kernels.integrity import Integrity
+
+        integrity = Integrity()
     try:
         builds = tuple(_builds(request, candidate, task, send))
     except BuildError as error:
@@ -84,7 +97,14 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
     send(Built(failures=failures, reports=reports, log="\n".join(notes)))
     if request.measure and any(build.launch for build in builds):
         _wait_for_gpu(send)
-        _judge_workloads(request, candidate, task, builds, send)
+        if integrity:
+            integrity.see_context()
+        for result in _judge_workloads(request, candidate, task, builds, "cuda", send):
+            send(Judged(result=_unbroken(result, integrity)))
+    elif request.check:
+        runnable = tuple(build for build in builds if build.launch and build.what == RUN)
+        for result in _judge_workloads(request, candidate, task, runnable, "cpu", send):
+            send(Judged(result=_unbroken(_checked_only(result), integrity)))
 
 
 def measure_machine(request: Request, send: Send) -> None:
@@ -108,7 +128,7 @@ def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> I
     path = Path.cwd() / "kernel.py"
     if request.baseline:
         module = load_module(candidate.source, path)
-        yield Build("run", workloads, run_entry(module, task.definition))
+        yield Build(RUN, workloads, run_entry(module, task.definition))
         return
     yield from build_candidate(
         candidate,
@@ -121,8 +141,13 @@ def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> I
 
 
 def _judge_workloads(
-    request: Request, candidate: Candidate, task: Task, builds: tuple[Build, ...], send: Send
-) -> None:
+    request: Request,
+    candidate: Candidate,
+    task: Task,
+    builds: tuple[Build, ...],
+    device: str,
+    send: Send,
+) -> Iterator[WorkloadResult]:
     import torch
 
     from kwiki_kernels.terms import load_reference
@@ -131,24 +156,28 @@ def _judge_workloads(
     reference, terms = load_reference(task, Path.cwd())
     launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
     for uuid in request.job.workload_uuids:
-        launch = launches[uuid]
+        launch = launches.get(uuid)
         if launch is None:
             continue
         send(Started(uuid=uuid))
         workload = task.workload(uuid)
         trial = None
         try:
-            check_room(task.definition, workload, torch.cuda.mem_get_info()[0])
+            if device != "cpu":
+                check_room(task.definition, workload, torch.cuda.mem_get_info()[0])
             trial = Trial(
                 launch,
                 task.definition,
                 workload,
                 reference=reference,
                 seed=request.job.seed,
-                device="cuda",
+                device=device,
                 terms=terms,
+                watch_each_call=request.job.defences.each_call and not request.baseline,
             )
             result = trial.judge(request.job.protocol, Path.cwd() / "kernel.py")
+            if request.job.defences.kernel_names and not request.baseline:
+                result = _by_own_kernels(result, candidate, trial)
         except TooLargeError as error:
             result = WorkloadResult(
                 uuid=uuid,
@@ -156,11 +185,42 @@ def _judge_workloads(
                 status=Status.UNMEASURED,
                 log=f"too large for this GPU: {error}",
             )
-        send(Judged(result=result.model_copy(update={"knobs": candidate.knobs_for(result.axes)})))
-        if result.status is Status.RUNTIME_ERROR:
+        yield result.model_copy(update={"knobs": candidate.knobs_for(result.axes)})
+        if result.status is Status.RUNTIME_ERROR and device != "cpu":
             return  # a CUDA error sticks to the context: nothing after it could be believed
         del trial
         release()
+
+
+def _by_own_kernels(result: WorkloadResult, candidate: Candidate, trial: Trial) -> WorkloadResult:
+    """Refuse a right result that kernels of others have made."""
+    from kwiki_kernels.timing import kernel_names
+
+    if result.status is not Status.PASSED or trial.device == "cpu":
+        return result
+    foreign = OwnKernels.of(candidate.source).foreign(kernel_names(trial.call))
+    return (
+        _rejected(result, f"a kernel ran that the candidate did not write: {foreign[0]}")
+        if foreign
+        else result
+    )
+
+
+def _unbroken(result: WorkloadResult, integrity: Integrity | None) -> WorkloadResult:
+    """Whatever it computed, a kernel that touched its judge is refused."""
+    broken = integrity.broken() if integrity else ""
+    return _rejected(result, broken) if broken else result
+
+
+def _rejected(result: WorkloadResult, log: str) -> WorkloadResult:
+    return result.model_copy(update={"status": Status.REJECTED, "log": log, "timing": None})
+
+
+def _checked_only(result: WorkloadResult) -> WorkloadResult:
+    if result.status is not Status.PASSED:
+        return result
+    log = "right on the CPU; nothing was measured"
+    return result.model_copy(update={"status": Status.UNMEASURED, "log": log})
 
 
 def _wait_for_gpu(send: Send) -> None:
@@ -173,11 +233,16 @@ def _wait_for_gpu(send: Send) -> None:
     send(Ready())
 
 
-def _confine(fd: int) -> None:
-    """Die with the keeper, write no core and no endless file, lend the channel to nobody."""
+def _levels(request: Request) -> tuple[Level, ...]:
+    asked = request.job.defences.isolation
+    if asked is not None:
+        return asked
+    return PROVEN_WITH_CUDA if request.measure else ALL
+
+
+def _bind_to_keeper(fd: int) -> None:
+    """Die with the keeper, and lend the channel to nobody."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
     os.set_inheritable(fd, False)
 
 

@@ -135,6 +135,8 @@ class Environment(Record):
     """Bandwidth of a device copy kernel in the same lease, read plus written, GB/s."""
     timer_floor_us: float | None = None
     """What the timer shows for a kernel that does nothing, us; part of every sample."""
+    isolation: tuple[str, ...] = ()
+    """What the candidate's process was confined by, a note for each level; empty where none ran."""
 
 
 class Evaluation(Record):

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kwiki_kernels.evaluation import Knobs, Record
+from kwiki_kernels.isolation import Level
 
 
 class Rule(Record):
@@ -70,6 +71,19 @@ class Protocol(Record):
     judge_timeout_s: Annotated[float, Field(gt=0)] = 300.0
 
 
+class Defences(Record):
+    """What stands between a candidate and a verdict it has not earned, beside the checks on values."""
+
+    audit: bool = True
+    """Refuse a candidate whose text breaks a rule of `audit.py`; baselines are never asked."""
+    kernel_names: bool = False
+    """Also refuse one for which the profiler sees a kernel that it did not write."""
+    each_call: bool = False
+    """Poison the outputs before each timed call, not only before a check."""
+    isolation: tuple[Level, ...] | None = None
+    """Levels of `isolation.py`; None: all without a GPU, with one those that CUDA is known to work under."""
+
+
 class Job(Record):
     """A batch of candidates for one task on one architecture, self-contained."""
 
@@ -82,8 +96,10 @@ class Job(Record):
     candidates: tuple[Candidate, ...]
     baselines: tuple[str, ...] = ()
     """The task's baselines to measure too, by the names they get: `baseline`, `baseline:<name>`."""
-    stage: Literal["build", "judge"] = "judge"
-    """`build` compiles and reports, on any machine; `judge` also checks and times where there is a GPU."""
+    stage: Literal["build", "check", "judge"] = "judge"
+    """`build` compiles and reports, on any machine; `check` also runs modules with a `run` on the CPU,
+    Triton interpreted; `judge` checks and times where there is a GPU."""
     seed: int
     protocol: Protocol = Protocol()
+    defences: Defences = Defences()
     kernel_wiki_version: str

@@ -9,12 +9,25 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
+from kwiki_kernels.audit import audit_source
 from kwiki_kernels.device import check_arch, environment, local_gpu
 from kwiki_kernels.errors import MachineError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, supervise
-from kwiki_kernels.messages import Broken, Built, Done, Failed, Judged, Measured, Ready, Request
+from kwiki_kernels.messages import (
+    Broken,
+    Building,
+    Built,
+    Confined,
+    Done,
+    Failed,
+    Judged,
+    Measured,
+    Ready,
+    Request,
+    Started,
+)
 from kwiki_kernels.task import Task, TaskError, parse_task
 
 
@@ -94,6 +107,8 @@ def unmeasured_because(job: Job) -> str | None:
     """Why this job is only compiled on this machine, in one sentence; None where it is measured."""
     if job.stage == "build":
         return "compiled only, as the job asks: nothing was measured"
+    if job.stage == "check":
+        return "not run: only modules with a run() run on the CPU"
     gpu = local_gpu()
     if gpu is None:
         return f"no GPU here: compiled for {job.arch}, nothing was measured"
@@ -128,8 +143,16 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
     job, why_not = bench.job, bench.why_not
     if baseline and why_not:
         course, verdict = Course(), Verdict(Status.UNMEASURED, why_not)
+    elif not baseline and job.defences.audit and (refusal := audit_source(candidate.source)):
+        course, verdict = Course(), Verdict(Status.REJECTED, f"the kernel's text is refused: {refusal}")
     else:
-        request = Request(job=_bare(job), candidate=candidate, baseline=baseline, measure=not why_not)
+        request = Request(
+            job=_bare(job),
+            candidate=candidate,
+            baseline=baseline,
+            measure=not why_not,
+            check=job.stage == "check",
+        )
         course = supervise(request, stop)
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
             raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
@@ -145,7 +168,7 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
         log=verdict.log,
         results=verdict.results,
         static_reports=tuple(r for m in course.messages if isinstance(m, Built) for r in m.reports),
-        environment=bench.machine,
+        environment=bench.machine.model_copy(update={"isolation": _isolation(course)}),
         seed=job.seed,
         job_id=job.id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -160,6 +183,8 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
     for message in course.messages:
         if isinstance(message, Failed):
             return Verdict(message.status, message.log)
+    if forged(course):
+        return Verdict(Status.REJECTED, "the kernel wrote to the judge's result channel")
     built = next((message for message in course.messages if isinstance(message, Built)), None)
     if built is None:
         if course.timed_out:
@@ -171,12 +196,12 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
     results = []
     for uuid in bench.job.workload_uuids:
         if uuid in judged:
-            results.append(judged[uuid])
+            results.append(_possible(judged[uuid], bench.job))
         elif uuid in built.failures:
             results.append(_unjudged(bench, candidate, uuid, Status.COMPILE_ERROR, built.failures[uuid]))
         else:
             results.append(_unjudged(bench, candidate, uuid, status, log))
-            if not bench.why_not:
+            if not bench.why_not or status is not Status.UNMEASURED:
                 status, log = Status.UNMEASURED, f"not run: the process ended on workload {uuid}"
     notes = [built.log] if built.log else []
     missed = [r for r in results if r.status is not Status.PASSED]
@@ -200,9 +225,44 @@ def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log
     )
 
 
+def forged(course: Course) -> bool:
+    """Whether messages came that the child cannot have sent: one too many, or out of turn."""
+    steps = [type(m) for m in course.messages if not isinstance(m, Building | Started | Judged | Measured)]
+    order = [kind for kind in (Confined, Built, Ready, Broken, Failed, Done) if kind in steps]
+    runs = [m for m in course.messages if isinstance(m, Built | Ready | Started | Judged | Done)]
+    open_uuid, begun = None, set[str]()
+    for message in runs:
+        match message:
+            case Started(uuid=uuid):
+                if open_uuid or uuid in begun or not course.said(Built):
+                    return True
+                open_uuid = uuid
+                begun.add(uuid)
+            case Judged(result=result):
+                if result.uuid != open_uuid:
+                    return True
+                open_uuid = None
+            case Built() | Ready() if begun:
+                return True
+    return steps != order
+
+
+def _possible(result: WorkloadResult, job: Job) -> WorkloadResult:
+    """A time that no kernel can reach was not measured right, whoever is to blame."""
+    timing, floor_us = result.timing, result.floor_us
+    if timing is None or floor_us is None or not job.protocol.cold_l2 or timing.median_us >= floor_us:
+        return result
+    log = f"{timing.median_us:.3g} us is less than any kernel needs here: at least {floor_us:.3g} us"
+    return result.model_copy(update={"status": Status.REJECTED, "log": log})
+
+
+def _isolation(course: Course) -> tuple[str, ...]:
+    return next((m.isolation for m in course.messages if isinstance(m, Confined)), ())
+
+
 def _ending(course: Course, bench: Bench) -> tuple[Status, str]:
     """What the first workload without a result of its own died of."""
-    if bench.why_not:
+    if bench.why_not and (bench.job.stage != "check" or course.said(Done)):
         return Status.UNMEASURED, bench.why_not
     if course.timed_out:
         limit = bench.job.protocol.judge_timeout_s

@@ -108,6 +108,8 @@ def supervise(request: Request, stop: threading.Event) -> Course:
             course = child.course
             if request.candidate is not None:
                 course.build_s = child.listen(Built, limits.build_timeout_s)
+            if request.check and course.said(Built):
+                course.judge_s = child.listen(Done, limits.judge_timeout_s)
             if request.candidate is None or (request.measure and course.said(Built)):
                 with gpu_lease(stop):
                     child.go()
@@ -177,7 +179,7 @@ class _Child:
                 self.process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env=_environ(folder, request.job.arch),
+                    env=_environ(folder, request),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -244,11 +246,13 @@ def _parse(line: bytes) -> Message:
         return Failed(status=Status.REJECTED, log="the kernel wrote to the judge's result channel")
 
 
-def _environ(folder: Path, arch: str) -> dict[str, str]:
+def _environ(folder: Path, request: Request) -> dict[str, str]:
     package_root = str(Path(__file__).parents[1])
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+    if request.check:
+        passed_on |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
     return passed_on | {
-        "CUTE_DSL_ARCH": arch,
+        "CUTE_DSL_ARCH": request.job.arch,
         "CUTE_DSL_KEEP": "cubin",
         "CUTE_DSL_LINEINFO": "1",  # names the lines that spill; the machine code stays the same
         "CUTE_DSL_DUMP_DIR": str(folder / "dump"),

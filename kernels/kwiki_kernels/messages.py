@@ -24,6 +24,15 @@ class Request(Record):
     """The source is a `run(*inputs) -> outputs` to be timed as it is, with nothing to build."""
     measure: bool
     """Go on to the GPU after building, once the keeper says so."""
+    check: bool = False
+    """Go on to the CPU instead: right or wrong, and nothing about time."""
+
+
+class Confined(Record):
+    """The process is as closed as it will be; nothing of the candidate has run."""
+
+    event: Literal["confined"] = "confined"
+    isolation: tuple[str, ...]
 
 
 class Building(Record):
@@ -93,7 +102,7 @@ class Broken(Record):
 
 
 Message = Annotated[
-    Building | Built | Failed | Ready | Started | Judged | Measured | Done | Broken,
+    Confined | Building | Built | Failed | Ready | Started | Judged | Measured | Done | Broken,
     Field(discriminator="event"),
 ]
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)

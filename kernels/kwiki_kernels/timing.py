@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from kwiki_kernels.job import Protocol
+from kwiki_kernels.watch import Watch
 
 Call = Callable[[], Any]
 L2_MULTIPLE = 3
@@ -32,10 +33,10 @@ class GraphTimer:
     name: Literal["cuda_graph"] = "cuda_graph"
     note = ""
 
-    def __init__(self, call: Call, protocol: Protocol) -> None:
+    def __init__(self, call: Call, protocol: Protocol, watch: Watch | None = None) -> None:
         flush = _flush(protocol)
         flush()
-        call()  # what a first call loads cannot be loaded during a capture
+        self.returned = call()  # what a first call loads cannot be loaded during a capture
         self.events = [(_event(external=True), _event(external=True)) for _ in range(protocol.iterations)]
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
@@ -43,11 +44,15 @@ class GraphTimer:
             for _ in range(protocol.warmup):
                 flush()
                 call()
-            for start, end in self.events:
+            for number, (start, end) in enumerate(self.events):
+                if watch:
+                    watch.before(self.returned)
                 flush()
                 start.record()
                 self.returned = call()
                 end.record()
+                if watch:
+                    watch.after(number, self.returned)
 
     def round(self) -> tuple[float, ...]:
         """Warm-up calls, then the device time of each iteration, us."""
@@ -61,8 +66,8 @@ class EventTimer:
 
     name: Literal["cuda_events"] = "cuda_events"
 
-    def __init__(self, call: Call, protocol: Protocol, note: str) -> None:
-        self.call, self.protocol, self.note = call, protocol, note
+    def __init__(self, call: Call, protocol: Protocol, note: str, watch: Watch | None = None) -> None:
+        self.call, self.protocol, self.note, self.watch = call, protocol, note, watch
         self.flush = _flush(protocol)
         self.returned: Any = None
 
@@ -72,31 +77,35 @@ class EventTimer:
         for _ in range(self.protocol.warmup):
             self.flush()
             self.call()
-        for start, end in events:
+        for number, (start, end) in enumerate(events):
+            if self.watch:
+                self.watch.before(self.returned)
             self.flush()
             start.record()
             self.returned = self.call()
             torch.cuda.synchronize()  # work on other streams counts too
             end.record()
+            if self.watch:
+                self.watch.after(number, self.returned)
         torch.cuda.synchronize()
         return _elapsed_us(events)
 
 
-def make_timer(call: Call, protocol: Protocol) -> GraphTimer | EventTimer:
+def make_timer(call: Call, protocol: Protocol, watch: Watch | None = None) -> GraphTimer | EventTimer:
     """A graph timer, or an event timer where the call cannot be captured.
 
-    `call` has run before and runs on torch's current stream.
+    `call` has run before, runs on torch's current stream and gives its outputs back.
     """
     stream = torch.cuda.current_stream()
     try:
-        return GraphTimer(call, protocol)
+        return GraphTimer(call, protocol, watch)
     except Exception as error:
         # A failed capture leaves its side stream current, and sometimes an error to be collected.
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
         cause = str(error.__context__ or error).strip().splitlines()[0]
         note = f"not capturable in a CUDA graph ({cause}): host gaps count"
-        return EventTimer(call, protocol, note)
+        return EventTimer(call, protocol, note, watch)
 
 
 def host_us(call: Call, protocol: Protocol) -> float:
@@ -109,6 +118,15 @@ def host_us(call: Call, protocol: Protocol) -> float:
         samples.append((time.perf_counter_ns() - start) / 1000)
     torch.cuda.synchronize()
     return statistics.median(samples)
+
+
+def kernel_names(call: Call) -> list[str]:
+    """The kernels that one call runs on the GPU, as CUPTI saw them, in order; copies and fills are none."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    events = (event for event in profile.events() if event.device_type.name == "CUDA")
+    return [event.name for event in events if not event.name.startswith(("Memcpy", "Memset"))]
 
 
 def copy_gbps(protocol: Protocol) -> float:

@@ -22,6 +22,7 @@ from kwiki_kernels.selection import check_selection
 from kwiki_kernels.task import Definition, Workload
 from kwiki_kernels.terms import STATES_NONE, Terms
 from kwiki_kernels.timing import host_us, make_timer
+from kwiki_kernels.watch import Watch
 
 SPREADS = (1.0, 4.0, 1.0)
 """Of the three sets of values. A kernel that puts expectations in place of norms fails the second."""
@@ -45,11 +46,14 @@ class Trial:
         seed: int,
         device: str,
         terms: Terms = STATES_NONE,
+        watch_each_call: bool = False,
     ) -> None:
         self.launch, self.definition, self.workload = launch, definition, workload
         self.reference, self.seed, self.device, self.terms = reference, seed, device, terms
+        self.watch_each_call = watch_each_call
         self.inputs = self._values(0)
         self.outputs = poisoned_outputs(definition, workload, device)
+        self.work = terms.work(definition, workload, self.inputs)
 
     def judge(self, protocol: Protocol, path: Path) -> WorkloadResult:
         """Check and time; `path` is the kernel's file, to point at the line that failed.
@@ -61,13 +65,14 @@ class Trial:
         timing = None
         try:
             finding = self.check()
-            if finding.status is Status.PASSED:
+            if finding.status is Status.PASSED and self.device == "cpu":
+                finding = self.repeat(protocol)
+            elif finding.status is Status.PASSED:
                 finding, timing = self.time(protocol)
         except JudgeError:
             raise
         except Exception as error:
             finding = Finding(Status.RUNTIME_ERROR, explain(error, path))
-        work = self.terms.work(self.definition, self.workload)
         peaks = None if self.device == "cpu" else peaks_of(torch.cuda.get_device_name())
         return WorkloadResult(
             uuid=self.workload.uuid,
@@ -77,10 +82,10 @@ class Trial:
             error=finding.error,
             timing=timing,
             contest_passed=finding.contest_passed,
-            bytes_moved=work.bytes_moved,
-            flops=work.flops or None,
-            roofline_us=roofline_us(work, peaks) if peaks else None,
-            floor_us=floor_us(work, peaks) if peaks else None,
+            bytes_moved=self.work.bytes_moved,
+            flops=self.work.flops or None,
+            roofline_us=roofline_us(self.work, peaks) if peaks else None,
+            floor_us=floor_us(self.work, peaks) if peaks else None,
         )
 
     def check(self) -> Finding:
@@ -93,7 +98,8 @@ class Trial:
 
     def time(self, protocol: Protocol) -> tuple[Finding, Timing | None]:
         """Time all rounds; before the last, change the values, and verify what it left behind."""
-        timer = make_timer(self.call, protocol)
+        watch = Watch(protocol.iterations, self.device) if self.watch_each_call else None
+        timer = make_timer(self.call, protocol, watch)
         rounds = [timer.round() for _ in range(protocol.rounds - 1)]
         self.refresh(2)
         rounds.append(timer.round())
@@ -101,8 +107,20 @@ class Trial:
         if finding.status is not Status.PASSED:
             log = f"wrong in the timed calls, though right before: {finding.log}"
             return replace(finding, log=log), None
+        if watch and (idle := watch.idle()):
+            return Finding(Status.REJECTED, f"{idle} of {protocol.iterations} timed calls did not work"), None
         timing = Timing(timer=timer.name, device_us=tuple(rounds), host_us=host_us(self.call, protocol))
         return replace(finding, log=timer.note), timing
+
+    def repeat(self, protocol: Protocol) -> Finding:
+        """Where nothing is timed: as many calls as would be, each on poisoned outputs and verified."""
+        self.refresh(2)
+        for _ in range(protocol.warmup + protocol.iterations):
+            poison(self.outputs)
+            finding = self._verify(self.call(), 2)
+            if finding.status is not Status.PASSED:
+                return replace(finding, log=f"wrong in a later call, though right before: {finding.log}")
+        return finding
 
     def call(self) -> list[Any]:
         """Run the kernel once; asynchronous on a GPU."""

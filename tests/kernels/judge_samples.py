@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kwiki_kernels.job import Candidate, Job, Protocol
+from kwiki_kernels.job import Candidate, Defences, Job, Protocol
 
 DEFINITION = {
     "name": "normalise_rows",
@@ -71,6 +71,8 @@ def make_job(*sources: str, **fields: Any) -> Job:
         "baselines": (),
         "seed": 7,
         "protocol": Protocol(build_timeout_s=30, judge_timeout_s=60),
+        # What the keeper and the checks do by themselves, where text and isolation stop nothing.
+        "defences": Defences(audit=False, isolation=()),
         "kernel_wiki_version": "0.1.0",
     }
     return Job(**{**defaults, **fields})
