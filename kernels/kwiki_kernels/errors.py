@@ -20,6 +20,10 @@ class StaticReportError(JudgeError):
     """A cubin that cannot be read, or no tool to read it with."""
 
 
+class ProfileError(JudgeError):
+    """A profiler is missing, failed, or wrote what cannot be read."""
+
+
 class TooLargeError(JudgeError):
     """A workload that this GPU's memory does not hold; the others can still be judged."""
 

@@ -12,8 +12,8 @@ from kwiki_kernels.check import Finding
 from kwiki_kernels.evaluation import ErrorStats, Status
 from kwiki_kernels.task import ContestTolerance, Tolerance
 
-SCORE_TOLERANCE = 2e-3
-"""Of a score's size plus the RMS of its row's scores: four roundings to fp16, one to bf16."""
+SCORE_TOLERANCE = 4e-3
+"""Of a score's size plus the RMS of its row's scores: what one rounding to bfloat16 can do at most."""
 
 
 def check_selection(

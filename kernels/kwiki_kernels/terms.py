@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from kwiki_kernels.build import BuildError, load_module, run_entry
-from kwiki_kernels.inputs import Make, make_contents, make_inputs
+from kwiki_kernels.inputs import Inputs, Make, make_contents, make_inputs
 from kwiki_kernels.roofline import Work
 from kwiki_kernels.task import BY_PRECISION, Definition, Task, TaskError, Tolerance, Workload, tensor_bytes
 
@@ -28,12 +28,14 @@ class Terms:
 
     def inputs(
         self, definition: Definition, workload: Workload, seed: int, device: str, spread: float
-    ) -> list[Any]:
+    ) -> Inputs:
         """Fresh inputs, as `make_inputs`."""
         return make_inputs(definition, workload, seed, device, spread=spread, make=self.make)
 
-    def work(self, definition: Definition, workload: Workload) -> Work:
-        """What a timed call must do; cheap, since only the small inputs that matter are made.
+    def work(self, definition: Definition, workload: Workload, inputs: Inputs | None = None) -> Work:
+        """What a timed call must do.
+
+        Without `inputs`, those that the task makes itself are made on the CPU, and no others.
 
         Raises:
             TaskError: the task's `work` fails or returns something else.
@@ -42,7 +44,10 @@ class Terms:
         if self.work_of is None:
             read, written = (tensor_bytes(specs, axes) for specs in (definition.inputs, definition.outputs))
             return Work(bytes_read=read, bytes_written=written)
-        contents = make_contents(definition, workload, torch.Generator(), make=self.make)
+        if inputs is None:
+            contents = make_contents(definition, workload, torch.Generator(), make=self.make)
+        else:
+            contents = dict(zip(definition.inputs, inputs, strict=True))
         try:
             return Work.model_validate(self.work_of(axes, contents))
         except ValidationError as error:

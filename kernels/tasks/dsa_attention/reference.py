@@ -1,0 +1,51 @@
+"""Latent attention of each token over the cache slots that its index list names."""
+
+import math
+
+import torch
+
+
+def run(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    ckv_cache: torch.Tensor,
+    kpe_cache: torch.Tensor,
+    sparse_indices: torch.Tensor,
+    sm_scale: float,
+    *,
+    dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output [T, heads, ckv] and base-2 log-sum-exp [T, heads]; 0 and -inf where no slot is named.
+
+    q_nope [T, heads, ckv]; q_pe [T, heads, kpe]; ckv_cache [pages, page, ckv]; kpe_cache [pages, page,
+    kpe]; sparse_indices [T, topk], slots (page * page size + offset), -1 for none.
+    """
+    compute = dtype or torch.float32
+    keys, rotary = ckv_cache.flatten(0, 1), kpe_cache.flatten(0, 1)
+    output = torch.zeros(q_nope.shape, dtype=compute, device=q_nope.device)
+    lse = torch.full(q_nope.shape[:2], -torch.inf, dtype=compute, device=q_nope.device)
+    for token, indices in enumerate(sparse_indices.long()):
+        slots = indices[indices >= 0]
+        if not len(slots):
+            continue
+        latent = keys[slots].to(compute)
+        logits = q_nope[token].to(compute) @ latent.T + q_pe[token].to(compute) @ rotary[slots].to(compute).T
+        logits *= sm_scale
+        lse[token] = logits.logsumexp(-1) / math.log(2)
+        output[token] = logits.softmax(-1) @ latent
+    return output.to(dtype or torch.bfloat16), lse.to(dtype or torch.float32)
+
+
+def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+    """Cache entries that are named move once; the rest of the cache does not move."""
+    tokens, heads = axes["num_tokens"], axes["num_qo_heads"]
+    latent, width = axes["head_dim_ckv"], axes["head_dim_ckv"] + axes["head_dim_kpe"]
+    named = contents["sparse_indices"]
+    named = named[named >= 0]
+    per_token = 2 * heads * width + 4 * axes["topk"]
+    return {
+        "bytes_read": 2 * width * len(named.unique()) + tokens * per_token,
+        "bytes_written": tokens * heads * (2 * latent + 4),
+        "flops": len(named) * 2 * heads * (width + latent),
+        "precision": "bf16",
+    }

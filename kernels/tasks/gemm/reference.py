@@ -1,0 +1,20 @@
+"""Matrix product with both operands K-major."""
+
+import torch
+
+
+def run(a: torch.Tensor, b: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """[M, K], [N, K] -> [M, N]."""
+    compute = dtype or torch.float32
+    return (a.to(compute) @ b.to(compute).T).to(dtype or a.dtype)
+
+
+def work(axes: dict[str, int], _contents: dict[str, object]) -> dict[str, object]:
+    """Each matrix moves once, in bfloat16; 2 MNK FLOPs."""
+    m, n, k = axes["M"], axes["N"], axes["K"]
+    return {
+        "bytes_read": 2 * (m + n) * k,
+        "bytes_written": 2 * m * n,
+        "flops": 2 * m * n * k,
+        "precision": "bf16",
+    }

@@ -1,0 +1,30 @@
+"""Consecutive groups of rows, each times a matrix of its own; group by group, so that one fits at a time."""
+
+import itertools
+
+import torch
+
+
+def run(
+    a: torch.Tensor, b: torch.Tensor, group_ends: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """[total_rows, K], [groups, N, K], [groups] int32 -> [total_rows, N]."""
+    compute = dtype or torch.float32
+    c = torch.zeros(a.shape[0], b.shape[1], dtype=dtype or a.dtype, device=a.device)
+    for group, (first, last) in enumerate(itertools.pairwise([0, *group_ends.tolist()])):
+        if first < last:
+            c[first:last] = (a[first:last].to(compute) @ b[group].to(compute).T).to(c.dtype)
+    return c
+
+
+def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+    """Matrices of empty groups need not be read."""
+    rows, n, k = axes["total_rows"], axes["N"], axes["K"]
+    ends = contents["group_ends"].tolist()
+    busy = sum(first < last for first, last in itertools.pairwise([0, *ends]))
+    return {
+        "bytes_read": 2 * (rows * k + busy * n * k) + 4 * len(ends),
+        "bytes_written": 2 * rows * n,
+        "flops": 2 * rows * n * k,
+        "precision": "bf16",
+    }

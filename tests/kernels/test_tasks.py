@@ -1,0 +1,63 @@
+"""Every shipped task: its files agree, its baseline passes, and what computes nothing does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kwiki_kernels.build import Launch, load_module
+from kwiki_kernels.check import Finding
+from kwiki_kernels.evaluation import Status
+from kwiki_kernels.inputs import as_list
+from kwiki_kernels.task import Task
+from kwiki_kernels.terms import load_reference
+from kwiki_kernels.trial import Trial
+
+from tests.kernels.shrunk_tasks import SMALL, TASKS, shrunk
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+FOLDERS = sorted(path.parent.name for path in TASKS.glob("*/definition.json"))
+
+
+def make_trial(task: Task, kernel: Callable[..., Any], folder: Path) -> Trial:
+    reference, terms = load_reference(task, folder)
+    launch = Launch(kernel, returns_outputs=True)
+    (workload,) = task.workloads
+    return Trial(launch, task.definition, workload, reference=reference, seed=0, device="cpu", terms=terms)
+
+
+def judge(name: str, folder: Path, change: Change) -> Finding:
+    """The finding on the task's baseline with every output changed."""
+    task = shrunk(name)
+    baseline = load_module(task.baselines["baseline"], folder / "baseline.py").run
+
+    def kernel(*inputs: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(map(change, as_list(baseline(*inputs))))
+
+    return make_trial(task, kernel, folder).check()
+
+
+def mean(output: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(output, output.double().mean().item())
+
+
+def test_every_task_has_a_small_size_here() -> None:
+    assert sorted(SMALL) == FOLDERS
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_baseline_passes_our_bound_and_the_contests(name: str, tmp_path: Path) -> None:
+    task = shrunk(name)
+    trial = make_trial(task, load_module(task.baselines["baseline"], tmp_path / "baseline.py").run, tmp_path)
+    finding = trial.check()
+    assert finding.status is Status.PASSED, finding.log
+    assert trial.contest_passed is (None if task.tolerance.contest is None else True)
+
+
+@pytest.mark.parametrize("change", [torch.zeros_like, mean])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_zeros_and_a_mean_fail(name: str, change: Change, tmp_path: Path) -> None:
+    assert judge(name, tmp_path, change).status is Status.INCORRECT_NUMERICAL
