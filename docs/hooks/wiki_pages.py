@@ -18,6 +18,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader
 from kwiki_ingest.errors import PageError
 from kwiki_ingest.load import Page, load_page
+from kwiki_ingest.truth.outcomes import rechecks
 from kwiki_ingest.vocabulary import load_vocabulary
 from kwiki_ingest.wiki import Wiki
 from markdown import Extension, Markdown
@@ -47,7 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add every page of the wiki, and the section of the navigation that lists them."""
-    wiki = Wiki(Path(config.config_file_path).parent / "wiki")
+    wiki = _wiki(config)
     pages = _load(wiki)
     for page in pages:
         file = File.generated(config, f"wiki/{page.path}", content=_markdown(page))
@@ -68,7 +69,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_content(text: str, *, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Put the card above the text of a wiki page."""
-    del config
     wiki_page: Page | None = getattr(page.file, "wiki_page", None)
     if wiki_page is None:
         return text
@@ -77,7 +77,14 @@ def on_page_content(text: str, *, page: SitePage, config: MkDocsConfig, files: F
         other: Page | None = getattr(file, "wiki_page", None)
         if other is not None:
             titles[other.front.id] = (other.front.title, file.url_relative_to(page.file))
-    return _CARD.get_template("card.html").render(front=wiki_page.front, titles=titles, source=_source) + text
+    mark = rechecks(_wiki(config)).get(wiki_page.front.id)
+    recheck = mark.reason if mark and mark.content_hash == wiki_page.content_hash else None
+    card = _CARD.get_template("card.html")
+    return card.render(front=wiki_page.front, titles=titles, source=_source, recheck=recheck) + text
+
+
+def _wiki(config: MkDocsConfig) -> Wiki:
+    return Wiki(Path(config.config_file_path).parent / "wiki")
 
 
 class PlainText(Extension):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.lessons.command import add_arguments as add_lesson_arguments
+from kwiki_ingest.truth.command import add_api_arguments, add_lint_arguments, add_verify_arguments
 from kwiki_ingest.wiki import open_wiki
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     lesson = commands.add_parser("add-lesson", parents=[place], help="add one lesson through the gate")
     add_lesson_arguments(lesson)
     lesson.set_defaults(run=_add_lesson)
+
+    add_api_arguments(commands.add_parser("api", help="look a name up in the installed DSL"))
+    add_verify_arguments(
+        commands.add_parser("verify", parents=[common], help="try what the code on the pages claims")
+    )
+    add_lint_arguments(commands.add_parser("lint", parents=[common], help="check the rules that pages keep"))
 
     init = commands.add_parser("init", help="start a wiki of your own from the pages that come with this one")
     init.add_argument("dir", type=Path)
@@ -193,6 +200,8 @@ def _card(hit: Hit) -> str:
     shown = "\n".join(f"    {line[:160]}" for line in lines[:8]) + ("\n    ..." if len(lines) > 8 else "")
     bounds = [("applies when", hit.valid_when), ("not when", hit.not_when)]
     limits = "".join(f"  {name}: {text}\n" for name, text in bounds if text)
+    if hit.needs_recheck:
+        limits = f"  needs recheck: {hit.needs_recheck}\n{limits}"
     return _printable(head + facts + limits + shown + "\n")
 
 

@@ -6,7 +6,7 @@ import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from kwiki_ingest.index.model import choose_model
 from kwiki_ingest.page import Confidence, Knob, PageType, Status
 from kwiki_ingest.search.filters import DEFAULT_STATUSES, Filters, StoredPage
 from kwiki_ingest.search.keyword import match_expression
+from kwiki_ingest.truth.outcomes import rechecks
 from kwiki_ingest.wiki import CHROMA_FAILED, Wiki
 
 Leg = Literal["keyword", "dense"]
@@ -60,7 +61,8 @@ class Hit:
 
     `ranks` holds the page's rank per leg that found it, from 1; `similarity` is the cosine of the page's
     nearest chunk where the dense leg found one. `path` is relative to the wiki. `valid_when` and `not_when`
-    bound the page's advice, whichever chunk is shown.
+    bound the page's advice, whichever chunk is shown. `needs_recheck` says which of the page's code failed
+    when `wiki verify` last tried it.
     """
 
     page_id: str
@@ -79,6 +81,7 @@ class Hit:
     similarity: float | None = None
     valid_when: str | None = None
     not_when: str | None = None
+    needs_recheck: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def search(
             answers["keyword"] = _keyword_leg(manifest, expression, pages)
         if "dense" in legs:
             answers["dense"] = _dense_leg(wiki, manifest, query, pages, store)
-        return _fuse(manifest, answers, pages)[:k]
+        return _with_rechecks(wiki, manifest, _fuse(manifest, answers, pages)[:k])
 
 
 def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None, k: int = 5) -> list[Hit]:
@@ -141,7 +144,19 @@ def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None
             _hit(manifest, pages[page_id], f"{page_id}#0", score, {}, None)
             for page_id, score in chosen.items()
         ]
-        return _best_first(hits, pages)[:k]
+        return _with_rechecks(wiki, manifest, _best_first(hits, pages)[:k])
+
+
+def _with_rechecks(wiki: Wiki, manifest: Manifest, hits: list[Hit]) -> list[Hit]:
+    """The hits, those marked whose code failed; an edit of the page since then lifts the mark."""
+    marked = rechecks(wiki)
+    indexed = manifest.pages() if marked else {}
+    return [
+        replace(hit, needs_recheck=mark.reason)
+        if (mark := marked.get(hit.page_id)) and mark.content_hash == indexed[hit.page_id][1]
+        else hit
+        for hit in hits
+    ]
 
 
 def _holds(trigger: Mapping[str, str | float], metrics: Mapping[str, float]) -> bool:

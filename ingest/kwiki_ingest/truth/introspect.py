@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import enum
 import functools
 import importlib
 import importlib.metadata
@@ -151,7 +152,7 @@ def _kind(value: object) -> str:
 
 
 def _signature(value: object) -> str | None:
-    if not callable(value):
+    if not callable(value) or (inspect.isclass(value) and issubclass(value, enum.Enum)):
         return None
     try:
         signature = inspect.signature(value)

@@ -63,7 +63,9 @@ class Outcomes:
 
     def versions_passed(self, key: str) -> list[str]:
         """The versions of the DSL under which it passed."""
-        return [row[0] for row in self._sql.execute("SELECT dsl FROM outcomes WHERE key = ? AND passed", (key,))]
+        return [
+            row[0] for row in self._sql.execute("SELECT dsl FROM outcomes WHERE key = ? AND passed", (key,))
+        ]
 
     def set_rechecks(self, checked: Iterable[str], rechecks: Mapping[str, Recheck]) -> None:
         """Replace what is known of the pages `checked`."""

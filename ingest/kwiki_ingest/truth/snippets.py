@@ -115,7 +115,9 @@ def verify(
         known = {} if again else outcomes.of(dsl)
         missing = [snippet for snippet in claims.snippets if snippet.key not in known]
         interpreter = python or Path(sys.executable)
-        fresh = _try_all(missing, interpreter, limit_s, workers or os.cpu_count() or 1, outcomes, dsl, progress)
+        fresh = _try_all(
+            missing, interpreter, limit_s, workers or os.cpu_count() or 1, outcomes, dsl, progress
+        )
         results = [Result(snippet, (known | fresh)[snippet.key]) for snippet in claims.snippets]
         rechecks = _rechecks(results, claims, outcomes, dsl)
         outcomes.set_rechecks(claims.hashes, rechecks)
@@ -133,12 +135,12 @@ def verify(
 def _dsl_of(python: Path | None) -> str:
     if python is None:
         return installed_dsl()
-    command = [python, "-c", f"from importlib.metadata import version; print(version('{DISTRIBUTION}'))"]
+    command = [str(python), "-c", f"from importlib.metadata import version; print(version('{DISTRIBUTION}'))"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise DslError(f"{python} is no Python with {DISTRIBUTION}; install it there.") from error
-    return done.stdout.strip()
+    return str(done.stdout).strip()
 
 
 def _collect(wiki: Wiki, page_ids: Collection[str], dsl: str) -> _Claims:
@@ -199,7 +201,9 @@ def _try_all(
     stop = Event()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            running = {pool.submit(attempt, trial, python, limit_s, stop): key for key, trial in trials.items()}
+            running = {
+                pool.submit(attempt, trial, python, limit_s, stop): key for key, trial in trials.items()
+            }
             for done in as_completed(running):
                 outcome, is_its_own = done.result()
                 fresh[running[done]] = outcome
@@ -213,9 +217,7 @@ def _try_all(
     return fresh
 
 
-def _rechecks(
-    results: Sequence[Result], claims: _Claims, outcomes: Outcomes, dsl: str
-) -> dict[str, Recheck]:
+def _rechecks(results: Sequence[Result], claims: _Claims, outcomes: Outcomes, dsl: str) -> dict[str, Recheck]:
     """The first failure of each page as the reason to look at it again."""
     found: dict[str, Recheck] = {}
     for result in results:

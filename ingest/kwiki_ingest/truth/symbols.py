@@ -6,6 +6,7 @@ the DSL. No list of names is kept by hand, so none can go stale.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -23,7 +24,7 @@ from kwiki_ingest.truth import introspect
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 FORMAT = 1
-"""Raise it when `introspect.py` lists something else: older tables are then made anew."""
+"""Raise it when the fields of a symbol change: tables of another form are not read."""
 INTROSPECTION_LIMIT_S = 300
 PREFIXES = ("", "cutlass.", "cutlass.cute.", "cutlass.cute.nvgpu.")
 """A name may be given as kernels write it: `cute.copy`, `tcgen05.MmaF16BF16Op`."""
@@ -35,7 +36,7 @@ class DslError(WikiError):
 
 @dataclass(frozen=True)
 class Symbol:
-    """One object of the DSL. `file` is relative to the folder that holds the package, `line` counts from 1."""
+    """One object of the DSL. `file` is relative to the folder of the package, `line` counts from 1."""
 
     name: str
     kind: str
@@ -158,11 +159,12 @@ def _older_tables(version: str) -> Iterator[SymbolTable]:
 
 
 def _stamp() -> list[Any]:
-    """Tells one installation of a version from another, such as one that was patched in place."""
+    """Tells one installation from another, such as one patched in place, and one way to look from another."""
     spec = importlib.util.find_spec(introspect.ROOT)
     if spec is None or spec.origin is None:
         raise DslError(f"{DISTRIBUTION} is installed without `{introspect.ROOT}`; install it again.")
-    return [FORMAT, spec.origin, Path(spec.origin).stat().st_mtime_ns]
+    looked_by = hashlib.sha256(Path(introspect.__file__).read_bytes()).hexdigest()
+    return [FORMAT, looked_by, spec.origin, Path(spec.origin).stat().st_mtime_ns]
 
 
 def _introspect() -> dict[str, Any]:

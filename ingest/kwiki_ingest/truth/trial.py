@@ -26,7 +26,9 @@ READ_BYTES = 256 << 10
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b|error\b(?=[\[:]))", re.MULTILINE)
+_RAISED = re.compile(
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b|error\b(?=[\[:]))", re.MULTILINE
+)
 _PLACE = re.compile(r"\n\s*(?:-->|\|)")  # where the DSL goes on with an excerpt of the code
 
 
