@@ -7,12 +7,13 @@ import json
 import sqlite3
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.errors import ArchError, JudgeError
-from kwiki_kernels.task import TaskError
+from kwiki_kernels.task import TaskError, load_task
 
 from kwiki_agent.contract import AgentError
 from kwiki_agent.experiment import run_experiment
@@ -109,7 +110,7 @@ def _print_result(run: RunFolder, args: argparse.Namespace) -> None:
         }
         print(json.dumps(summary))
         return
-    _print_table(list(candidate_table(trials, winner)))
+    _print_table(list(candidate_table(trials, load_task(Path(run.contract.task_dir)), winner)))
     if not any(trial.kind == "measured" for trial in trials):
         print(f"\nNothing was measured: no GPU for {run.contract.arch} here. Scores come from compiled code.")
     print(f"\nreport: {report}")

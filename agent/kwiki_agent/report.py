@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
-from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.evaluation import Evaluation, Knobs
 from kwiki_kernels.task import Task
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -33,8 +33,9 @@ def write_report(run: RunFolder, task: Task, state: RunState) -> Path:
     return run.path / "report.md"
 
 
-def candidate_table(trials: list[Trial], incumbent: str | None) -> Iterator[tuple[str, ...]]:
-    """Rows for people: a header, then one a candidate."""
+def candidate_table(trials: list[Trial], task: Task, incumbent: str | None) -> Iterator[tuple[str, ...]]:
+    """Rows for people: a header, then one a candidate, with the knobs that differ from the default."""
+    default = task.knob_space.default if task.knob_space else {}
     yield ("candidate", "status", "score", "knobs", "intent")
     for trial in trials:
         mark = " *" if trial.candidate.id == incumbent else ""
@@ -44,9 +45,14 @@ def candidate_table(trials: list[Trial], incumbent: str | None) -> Iterator[tupl
             "-" if trial.score is None else f"{trial.score:.3f}",
             f"dispatch over {len(trial.candidate.rules)} shapes"
             if trial.candidate.rules
-            else " ".join(f"{name}={str(value).lower()}" for name, value in trial.candidate.knobs.items()),
+            else _departures(trial.candidate.knobs, default),
             trial.candidate.intent,
         )
+
+
+def _departures(knobs: Knobs, default: Knobs) -> str:
+    changed = (f"{n}={str(v).lower()}" for n, v in knobs.items() if v != default.get(n))
+    return " ".join(changed) or "default"
 
 
 def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) -> Iterator[str]:
@@ -65,7 +71,11 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
         else "Score: a static proxy from the compiled code (bytes in flight, discounted for spills). "
         "It ranks candidates; it is no measurement."
     )
-    yield "\n" + _markdown(list(candidate_table(trials, state.get("incumbent")))) + "\n"
+    yield (
+        "\nKnobs are those that differ from the task's default.\n\n"
+        + _markdown(list(candidate_table(trials, task, state.get("incumbent"))))
+        + "\n"
+    )
     yield from _failure_section(trials)
     yield from _cards_section(run)
     yield from _lessons_section(run)
@@ -138,7 +148,7 @@ def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent
 
 
 def _failure_section(trials: list[Trial]) -> Iterator[str]:
-    failed = [t for t in trials if t.score is None and t.log]
+    failed = [t for t in trials if t.failed]
     if failed:
         yield "## What failed, and why\n"
         for trial in failed:
@@ -205,7 +215,7 @@ def _plot(run: RunFolder, trials: list[Trial]) -> None:
     axes.plot(*zip(*points, strict=True), "o", color="#7a8ca3", markersize=5, label="candidate")
     best = [(i, max(score for j, score in points if j <= i)) for i, _ in points]
     axes.step(*zip(*best, strict=True), where="post", color="#1f6f43", linewidth=2, label="best so far")
-    failed = [i for i, t in enumerate(trials, start=1) if t.score is None]
+    failed = [i for i, t in enumerate(trials, start=1) if t.failed]
     if failed:
         axes.plot(
             failed, [axes.get_ylim()[0]] * len(failed), "x", color="#b03a2e", label="failed", clip_on=False
@@ -215,7 +225,7 @@ def _plot(run: RunFolder, trials: list[Trial]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="best")
     figure.savefig(run.path / "progress.svg", metadata={"Date": None})
     figure.savefig(run.path / "progress.png", dpi=130)
 

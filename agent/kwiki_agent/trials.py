@@ -11,7 +11,7 @@ candidates for a demonstration or a compile-only machine; it is never a claim ab
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kwiki_kernels.evaluation import Evaluation, StaticReport, Status
@@ -41,11 +41,22 @@ class Trial:
     job_id: str | None
     log: str
 
+    @property
+    def failed(self) -> bool:
+        """Judged or built, and found wanting; not merely not measured."""
+        return self.status not in (Status.PASSED, Status.UNMEASURED)
+
 
 def history(run: RunFolder) -> list[Trial]:
-    """All candidates in order of proposal, scored."""
+    """All candidates in order of proposal, scored.
+
+    Where anything was measured, static scores are left out: the two are no numbers of one kind.
+    """
     measured = _measured_scores(run)
-    return [_trial(run, candidate, measured) for candidate in run.candidates()]
+    trials = [_trial(run, candidate, measured) for candidate in run.candidates()]
+    if any(trial.kind == "measured" for trial in trials):
+        return [t if t.kind == "measured" else replace(t, score=None) for t in trials]
+    return trials
 
 
 def best(trials: list[Trial]) -> Trial | None:

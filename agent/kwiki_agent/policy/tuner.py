@@ -213,10 +213,11 @@ def _study(brief: Brief, values: dict[str, tuple[KnobValue, ...]], exploring: bo
         name: optuna.distributions.IntDistribution(0, len(options) - 1) for name, options in values.items()
     }
     for trial in brief.trials:
-        knobs = trial.candidate.knobs
-        if not trial.candidate.rules and all(knobs[name] in options for name, options in values.items()):
+        knobs, score = trial.candidate.knobs, FAILED_SCORE if trial.failed else trial.score
+        if trial.candidate.rules or score is None:
+            continue
+        if all(knobs[name] in options for name, options in values.items()):
             params = {name: options.index(knobs[name]) for name, options in values.items()}
-            score = FAILED_SCORE if trial.score is None else trial.score
             study.add_trial(
                 optuna.trial.create_trial(params=params, distributions=distributions, value=score)
             )
