@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kwiki_kernels.errors import ProfileError
+from kwiki_kernels.profile import iket
+
+Event = tuple[str, int, float, float]
+"""Name, warp, start and end in ns."""
+
+
+def trace(*events: Event, cta: tuple[int, int, int] = (0, 0, 0)) -> str:
+    """A trace as run-iket lays it out: names and places in tables, ranges that point into them."""
+    names = list(dict.fromkeys(name for name, *_ in events))
+    warps = sorted({warp for _, warp, *_ in events})
+    launch: dict[str, Any] = {
+        "contextId": 1,
+        "gridId": 0,
+        "kernelName": "kernel",
+        "ranges": [
+            {
+                "rangeId": number,
+                "rangeNameIdx": names.index(name),
+                "startTs": start,
+                "endTs": end,
+                "internalEvents": [],
+                "warpLocIdxs": [warps.index(warp)],
+            }
+            for number, (name, warp, start, end) in enumerate(events)
+        ],
+        "markers": [],
+        "warpLifetimes": [],
+    }
+    places = [{"smId": 0, "tpcId": 0, "gpcId": 0, "ctaId": list(cta), "warpId": warp} for warp in warps]
+    return json.dumps({"stringTable": names, "locationTable": places, "launches": [launch]})
+
+
+PRODUCER_CONSUMER = (
+    ("kernel_e2e", 0, 0, 10_000),
+    ("kernel_e2e", 1, 0, 10_000),
+    ("tma_main", 0, 0, 6_000),
+    ("tma_acquire", 0, 1_000, 2_000),
+    ("mma_main", 1, 0, 9_000),
+    ("ab_wait", 1, 0, 3_000),
+)
+
+
+def pipeline(*events: Event) -> iket.Pipeline:
+    (launch,) = iket.read_trace(trace(*events))
+    return iket.pipeline(launch)
+
+
+def test_a_warp_is_of_the_role_that_names_its_longest_range_of_its_own() -> None:
+    (launch,) = iket.read_trace(trace(*PRODUCER_CONSUMER))
+    assert iket.roles(launch) == {iket.Warp((0, 0, 0), 0): "tma", iket.Warp((0, 0, 0), 1): "mma"}
+
+
+def test_time_in_ranges_is_busy_unless_the_range_is_named_a_wait() -> None:
+    events = [event for event in PRODUCER_CONSUMER if event[0] != "kernel_e2e"]
+    found = {role.role: role for role in pipeline(*events).roles}
+    assert (found["tma"].busy_us, found["tma"].waiting_us) == (5.0, 1.0)
+    assert (found["mma"].busy_us, found["mma"].waiting_us) == (6.0, 3.0)
+    assert found["mma"].wait_share == pytest.approx(1 / 3)
+
+
+def test_nested_ranges_are_not_counted_twice() -> None:
+    (only,) = pipeline(("epi_main", 2, 0, 1_000), ("epi_store", 2, 200, 700)).roles
+    assert (only.role, only.busy_us) == ("epi", 1.0)
+
+
+def test_overlap_is_the_time_both_are_busy_over_the_less_busy_one() -> None:
+    assert pipeline(("a_run", 0, 0, 1_000), ("b_run", 1, 500, 4_000)).overlap == {"a+b": 0.5}
+    assert pipeline(("a_run", 0, 0, 1_000), ("b_run", 1, 1_000, 2_000)).overlap == {"a+b": 0.0}
+
+
+def test_roles_of_different_ctas_do_not_overlap() -> None:
+    both = json.loads(trace(("a_run", 0, 0, 1_000), ("b_run", 1, 0, 1_000)))
+    both["locationTable"][1]["ctaId"] = [1, 0, 0]
+    (launch,) = iket.read_trace(json.dumps(both))
+    assert iket.pipeline(launch).overlap == {"a+b": 0.0}
+
+
+def test_a_range_that_many_warps_share_counts_for_each() -> None:
+    shared = json.loads(trace(("epi_store", 4, 0, 1_000), ("mma_main", 0, 0, 500)))
+    shared["launches"][0]["ranges"][0]["warpLocIdxs"] = [0, 1]
+    (launch,) = iket.read_trace(json.dumps(shared))
+    assert {span.where.warp for span in launch.spans if span.name == "epi_store"} == {0, 4}
+
+
+def test_launches_of_cuda_graphs_are_read_too() -> None:
+    graph = json.loads(trace(("a_run", 0, 0, 1)))
+    graph["graphLaunches"] = {"graph_exec_1:0": graph["launches"]}
+    graph["launches"] = []
+    assert [launch.kernel for launch in iket.read_trace(json.dumps(graph))] == ["kernel"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stringTable": [], "locationTable": [{}]}'])
+def test_what_is_no_trace_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(ProfileError, match="not a trace that run-iket writes"):
+        iket.read_trace(text)
+
+
+def test_a_kernel_without_ranges_is_told_to_get_some() -> None:
+    with pytest.raises(ProfileError, match="put iket ranges into the kernel"):
+        iket.read_trace('{"stringTable": [], "locationTable": [], "launches": []}')
