@@ -33,6 +33,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or 3.12 found; set PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@# For its file format alone: what it depends on runs kernels and weighs hundreds of megabytes.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps flashinfer-bench
 	@touch $@
 
 clean:

@@ -117,8 +117,7 @@ def run_entry(module: ModuleType, definition: Definition) -> Launch:
     run = getattr(module, "run", None)
     if not callable(run):
         raise BuildError("the module defines neither build(axes, knobs) nor run(*inputs, *outputs)")
-    signature = inspect.signature(run)
-    parameters = sum(p.kind is not p.KEYWORD_ONLY for p in signature.parameters.values())
+    parameters = len(inspect.signature(run).parameters)
     inputs, outputs = len(definition.inputs), len(definition.outputs)
     if parameters not in {inputs, inputs + outputs}:
         raise BuildError(

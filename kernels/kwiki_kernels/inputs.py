@@ -128,7 +128,7 @@ def poison(outputs: Sequence[torch.Tensor]) -> None:
 
 
 def expected_outputs(reference: Callable[..., Any], inputs: Inputs) -> list[torch.Tensor]:
-    """The reference in float64, on the inputs' device.
+    """What `run`, or `exact(dtype=float64)`, of a reference gives on the inputs' device, in float64.
 
     Raises:
         TaskError: the reference fails.
@@ -136,18 +136,13 @@ def expected_outputs(reference: Callable[..., Any], inputs: Inputs) -> list[torc
     """
     try:
         with torch.no_grad():
-            if takes_dtype(reference):
+            if "dtype" in inspect.signature(reference).parameters:
                 return as_list(reference(*inputs, dtype=torch.float64))
             return as_list(reference(*map(_double, inputs)))
     except torch.OutOfMemoryError as error:
         raise TooLargeError(f"its reference does not fit: {str(error).splitlines()[0]}") from error
     except Exception as error:
         raise TaskError(f"the task's reference fails: {type(error).__name__}: {error}") from error
-
-
-def takes_dtype(reference: Callable[..., Any]) -> bool:
-    """Whether a reference is told the dtype to compute in, and so needs no upcast inputs."""
-    return "dtype" in inspect.signature(reference).parameters
 
 
 def as_list(returned: Any) -> list[Any]:

@@ -23,12 +23,13 @@ compiled when first called, so it needs a GPU and has no static report.
 Inputs and outputs come in the definition's order; scalars are Python numbers. Baselines and
 references are `run(*inputs) -> outputs`, one tensor or a tuple.
 
-The reference is the oracle, in float64. Plain ones get inputs upcast to float64 and follow their
-dtype. One that takes a keyword `dtype` gets the inputs as they are, computes in that dtype (chunk by
-chunk, so that the largest workload fits) and returns it; without the keyword it computes in float32
-and returns the definition's dtypes, as FlashInfer-Trace wants it. Its module may also define
-`work(axes, contents)`: a dict with the fields of `roofline.Work`, where shapes alone do not say
-how much there is to do; and `candidates(*inputs, dtype)`, which a `selection` tolerance asks for.
+The reference is the oracle, in float64: `run` gets inputs upcast to float64 and follows their dtype.
+Where that is not enough, its module also defines `exact(*inputs, dtype)`, which gets the inputs as
+they are, computes in `dtype` (piece by piece, so that the largest workload fits) and returns it;
+`run` is then what FlashInfer-Trace wants, float32 inside and the definition's dtypes outside. The
+module may define two more: `work(axes, contents)`, a dict with the fields of `roofline.Work`, where
+shapes alone do not say how much there is to do; and `candidates(*inputs, dtype)`, the slots and
+scores that a `selection` chooses from.
 
 `inputs.py` defines `make(axes, values, layout, spread)`: a dict of those inputs that are not plain
 normal numbers. `layout`, a torch.Generator on the CPU, draws what decides how much work there is

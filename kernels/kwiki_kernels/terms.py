@@ -66,20 +66,20 @@ STATES_NONE = Terms()
 
 
 def load_reference(task: Task, folder: Path) -> tuple[Callable[..., Any], Terms]:
-    """A task's reference and terms; the texts are put into `folder` and executed.
+    """A task's oracle, `exact` or else `run`, and its terms; the texts are put into `folder` and executed.
 
     Raises:
         TaskError: one of the texts cannot be used.
     """
     try:
         module = load_module(task.reference, folder / "reference.py")
-        reference = run_entry(module, task.definition).function
+        run = run_entry(module, task.definition).function
     except BuildError as error:
         raise TaskError(f"{task.name}: the reference cannot be used: {error}") from error
     candidates = getattr(module, "candidates", None)
     if task.tolerance.selection and candidates is None:
         raise TaskError(f"{task.name}: a selection needs candidates(*inputs, dtype) beside its reference")
-    return reference, Terms(
+    return getattr(module, "exact", run), Terms(
         tolerance=task.tolerance,
         make=_make(task, folder),
         work_of=getattr(module, "work", None),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from kwiki_kernels.build import load_module
 from kwiki_kernels.inputs import expected_outputs
 from kwiki_kernels.task import Task
 from kwiki_kernels.terms import load_reference
@@ -147,7 +148,7 @@ def test_dsa_attention_without_any_slot_gives_zeros_and_minus_infinity(tmp_path:
     task = shrunk("dsa_attention")
     x, _ = oracle(task, tmp_path)
     x["sparse_indices"][1] = -1
-    output, lse = load_reference(task, tmp_path)[0](**x)
+    output, lse = load_module(task.reference, tmp_path / "plain.py").run(**x)
     assert not output[1].any()
     assert lse[1].eq(-math.inf).all()
     assert (output.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
@@ -194,10 +195,11 @@ def test_gemm_and_softmax_equal_their_sums(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL.keys() - {"rmsnorm"}))
-def test_without_a_dtype_a_reference_gives_the_definitions_dtypes(name: str, tmp_path: Path) -> None:
+def test_the_run_of_a_reference_gives_the_definitions_dtypes(name: str, tmp_path: Path) -> None:
     task = shrunk(name)
-    reference, terms = load_reference(task, tmp_path)
-    outputs = reference(*terms.inputs(task.definition, task.workloads[0], 0, "cpu", 1.0))
+    _, terms = load_reference(task, tmp_path)
+    run = load_module(task.reference, tmp_path / "plain.py").run
+    outputs = run(*terms.inputs(task.definition, task.workloads[0], 0, "cpu", 1.0))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     dtypes = [getattr(torch, spec.dtype) for spec in task.definition.outputs.values()]
     assert [output.dtype for output in outputs] == dtypes

@@ -27,7 +27,8 @@ def make(
     first = page
     for row in indices:
         least, largest, _ = LENGTHS[int(torch.multinomial(odds, 1, generator=layout))]
-        length = int(torch.randint(least, largest + 1, (1,), generator=layout))
+        # Even on a logarithmic scale: the published quartiles lie low in their ranges.
+        length = int(least * ((largest + 1) / least) ** float(torch.rand(1, generator=layout)))
         length = min(length, topk, slots)
         full = length == topk
         span = min(slots, int(length * (FULL_SPAN if full else PART_SPAN)))

@@ -12,28 +12,40 @@ def run(
     kpe_cache: torch.Tensor,
     sparse_indices: torch.Tensor,
     sm_scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `exact` in float32, rounded to the definition's dtypes."""
+    output, lse = exact(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, dtype=torch.float32)
+    return output.bfloat16(), lse
+
+
+def exact(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    ckv_cache: torch.Tensor,
+    kpe_cache: torch.Tensor,
+    sparse_indices: torch.Tensor,
+    sm_scale: float,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output [T, heads, ckv] and base-2 log-sum-exp [T, heads]; 0 and -inf where no slot is named.
 
     q_nope [T, heads, ckv]; q_pe [T, heads, kpe]; ckv_cache [pages, page, ckv]; kpe_cache [pages, page,
     kpe]; sparse_indices [T, topk], slots (page * page size + offset), -1 for none.
     """
-    compute = dtype or torch.float32
     keys, rotary = ckv_cache.flatten(0, 1), kpe_cache.flatten(0, 1)
-    output = torch.zeros(q_nope.shape, dtype=compute, device=q_nope.device)
-    lse = torch.full(q_nope.shape[:2], -torch.inf, dtype=compute, device=q_nope.device)
+    output = torch.zeros(q_nope.shape, dtype=dtype, device=q_nope.device)
+    lse = torch.full(q_nope.shape[:2], -torch.inf, dtype=dtype, device=q_nope.device)
     for token, indices in enumerate(sparse_indices.long()):
         slots = indices[indices >= 0]
         if not len(slots):
             continue
-        latent = keys[slots].to(compute)
-        logits = q_nope[token].to(compute) @ latent.T + q_pe[token].to(compute) @ rotary[slots].to(compute).T
+        latent = keys[slots].to(dtype)
+        logits = q_nope[token].to(dtype) @ latent.T + q_pe[token].to(dtype) @ rotary[slots].to(dtype).T
         logits *= sm_scale
         lse[token] = logits.logsumexp(-1) / math.log(2)
         output[token] = logits.softmax(-1) @ latent
-    return output.to(dtype or torch.bfloat16), lse.to(dtype or torch.float32)
+    return output, lse
 
 
 def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:

@@ -9,8 +9,6 @@ def run(
     weights: torch.Tensor,
     seq_lens: torch.Tensor,
     block_table: torch.Tensor,
-    *,
-    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """[B, topk] int32 slots, best first, -1 where a sequence is shorter.
 
@@ -19,7 +17,7 @@ def run(
     """
     topk = 2048
     slots, scores = candidates(
-        q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, dtype=dtype or torch.float32
+        q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, dtype=torch.float32
     )
     chosen = torch.full((len(slots), topk), -1, dtype=torch.int32, device=slots.device)
     best = scores.topk(min(topk, scores.shape[1])).indices

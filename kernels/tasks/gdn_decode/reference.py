@@ -13,28 +13,43 @@ def run(
     dt_bias: torch.Tensor,
     b: torch.Tensor,
     scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `exact` in float32, rounded to the definition's dtypes."""
+    output, new_state = exact(q, k, v, state, A_log, a, dt_bias, b, scale, dtype=torch.float32)
+    return output.to(v.dtype), new_state
+
+
+def exact(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    state: torch.Tensor | None,
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    b: torch.Tensor,
+    scale: float | None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output [B, 1, HV, V] and new state [B, HV, V, K].
 
     q, k [B, 1, H, K]; v [B, 1, HV, V]; state [B, HV, V, K], None for zeros; A_log, dt_bias [HV];
     a, b [B, 1, HV]; a scale of None or 0 means K ** -0.5.
     """
-    compute = dtype or torch.float32
     sharing = v.shape[2] // q.shape[2]
-    q, k = (x[:, 0].to(compute).repeat_interleave(sharing, dim=1) for x in (q, k))
-    gate = torch.exp(-A_log.to(compute).exp() * _softplus(a[:, 0].to(compute) + dt_bias.to(compute)))
-    beta = torch.sigmoid(b[:, 0].to(compute))
+    q, k = (x[:, 0].to(dtype).repeat_interleave(sharing, dim=1) for x in (q, k))
+    gate = torch.exp(-A_log.to(dtype).exp() * _softplus(a[:, 0].to(dtype) + dt_bias.to(dtype)))
+    beta = torch.sigmoid(b[:, 0].to(dtype))
     batch, _, heads, width = v.shape
-    before = torch.zeros(batch, heads, width, q.shape[-1], dtype=compute, device=v.device)
+    before = torch.zeros(batch, heads, width, q.shape[-1], dtype=dtype, device=v.device)
     if state is not None:
-        before = state.to(compute)
+        before = state.to(dtype)
     decayed = gate[..., None, None] * before
-    surprise = beta[..., None] * (v[:, 0].to(compute) - (decayed * k[:, :, None]).sum(-1))
+    surprise = beta[..., None] * (v[:, 0].to(dtype) - (decayed * k[:, :, None]).sum(-1))
     after = decayed + surprise[..., None] * k[:, :, None]
     output = (scale or q.shape[-1] ** -0.5) * (after * q[:, :, None]).sum(-1, keepdim=True)
-    return output.permute(0, 3, 1, 2).to(dtype or v.dtype), after.to(dtype or torch.float32)
+    return output.permute(0, 3, 1, 2), after
 
 
 def _softplus(x: torch.Tensor) -> torch.Tensor:

@@ -23,8 +23,25 @@ def run(
     b: torch.Tensor,
     cu_seqlens: torch.Tensor,
     scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `exact` in float32, rounded to the definition's dtypes."""
+    output, new_state = exact(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, dtype=torch.float32)
+    return output.to(v.dtype), new_state
+
+
+def exact(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    state: torch.Tensor | None,
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    b: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    scale: float | None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output [T, HV, V] and new state [N, HV, V, K]; an empty sequence leaves a state of zeros.
 
@@ -32,20 +49,19 @@ def run(
     a, b [T, HV]; cu_seqlens [N + 1], where sequences begin, then T;
     a scale of None or 0 means K ** -0.5.
     """
-    compute = dtype or torch.float32
     sharing = v.shape[1] // q.shape[1]
     # Heads first: [HV, T, K], [HV, T, V], [HV, T].
-    queries, keys = (x.to(compute).repeat_interleave(sharing, dim=1).transpose(0, 1) for x in (q, k))
-    values = v.to(compute).transpose(0, 1)
-    log_gates = (-A_log.to(compute).exp() * _softplus(a.to(compute) + dt_bias.to(compute))).T
-    betas = torch.sigmoid(b.to(compute)).T
+    queries, keys = (x.to(dtype).repeat_interleave(sharing, dim=1).transpose(0, 1) for x in (q, k))
+    values = v.to(dtype).transpose(0, 1)
+    log_gates = (-A_log.to(dtype).exp() * _softplus(a.to(dtype) + dt_bias.to(dtype))).T
+    betas = torch.sigmoid(b.to(dtype)).T
     bounds = cu_seqlens.tolist()
     output = torch.zeros_like(values)
     heads, _, width = values.shape
     shape = (len(bounds) - 1, heads, width, queries.shape[-1])
-    new_state = torch.zeros(shape, dtype=compute, device=v.device)
+    new_state = torch.zeros(shape, dtype=dtype, device=v.device)
     for n, (first, last) in enumerate(itertools.pairwise(bounds)):
-        carried = torch.zeros_like(new_state[n]) if state is None else state[n].to(compute)
+        carried = torch.zeros_like(new_state[n]) if state is None else state[n].to(dtype)
         for start in range(first, last, CHUNK):
             tokens = slice(start, min(start + CHUNK, last))
             output[:, tokens], carried = _chunk(
@@ -58,8 +74,7 @@ def run(
             )
         if first < last:
             new_state[n] = carried
-    output = (scale or queries.shape[-1] ** -0.5) * output.transpose(0, 1)
-    return output.to(dtype or v.dtype).contiguous(), new_state.to(dtype or torch.float32)
+    return (scale or queries.shape[-1] ** -0.5) * output.transpose(0, 1), new_state
 
 
 def _chunk(

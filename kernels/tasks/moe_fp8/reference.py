@@ -1,6 +1,6 @@
 """Mixture of experts with grouped routing and block-scaled fp8 weights, one expert at a time.
 
-The router works in the compute dtype too; scores that tie to within rounding may go either way,
+The router works in the same dtype as the products; scores that tie to within rounding may go either way,
 which is why the tolerance lets one element in a thousand differ.
 """
 
@@ -24,8 +24,37 @@ def run(
     gemm2_weights_scale: torch.Tensor,
     local_expert_offset: int,
     routed_scaling_factor: float,
+) -> torch.Tensor:
+    """As `exact` in float32, rounded to the definition's dtypes."""
+    output = exact(
+        routing_logits,
+        routing_bias,
+        hidden_states,
+        hidden_states_scale,
+        gemm1_weights,
+        gemm1_weights_scale,
+        gemm2_weights,
+        gemm2_weights_scale,
+        local_expert_offset,
+        routed_scaling_factor,
+        dtype=torch.float32,
+    )
+    return output.bfloat16()
+
+
+def exact(
+    routing_logits: torch.Tensor,
+    routing_bias: torch.Tensor,
+    hidden_states: torch.Tensor,
+    hidden_states_scale: torch.Tensor,
+    gemm1_weights: torch.Tensor,
+    gemm1_weights_scale: torch.Tensor,
+    gemm2_weights: torch.Tensor,
+    gemm2_weights_scale: torch.Tensor,
+    local_expert_offset: int,
+    routed_scaling_factor: float,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
     """[T, hidden]; tokens without an expert on this rank give zeros.
 
@@ -33,20 +62,19 @@ def run(
     of columns, [H blocks, T]; gemm1_weights [local, 2 I, H], whose second half of rows is the gate,
     and gemm2_weights [local, H, I], each with one scale per square block.
     """
-    compute = dtype or torch.float32
-    experts, weights = route(routing_logits.to(compute), routing_bias.to(compute))
-    output = torch.zeros(hidden_states.shape, dtype=compute, device=hidden_states.device)
+    experts, weights = route(routing_logits.to(dtype), routing_bias.to(dtype))
+    output = torch.zeros(hidden_states.shape, dtype=dtype, device=hidden_states.device)
     for local in range(gemm1_weights.shape[0]):
         tokens, choice = torch.where(experts == local_expert_offset + local)
         if not len(tokens):
             continue
-        x = _scaled(hidden_states[tokens].to(compute), hidden_states_scale.T[tokens].to(compute))
-        both = x @ _scaled(gemm1_weights[local].to(compute), gemm1_weights_scale[local].to(compute)).T
+        x = _scaled(hidden_states[tokens].to(dtype), hidden_states_scale.T[tokens].to(dtype))
+        both = x @ _scaled(gemm1_weights[local].to(dtype), gemm1_weights_scale[local].to(dtype)).T
         linear, gate = both.chunk(2, dim=-1)
         hidden = torch.nn.functional.silu(gate) * linear
-        out = hidden @ _scaled(gemm2_weights[local].to(compute), gemm2_weights_scale[local].to(compute)).T
+        out = hidden @ _scaled(gemm2_weights[local].to(dtype), gemm2_weights_scale[local].to(dtype)).T
         output[tokens] += routed_scaling_factor * weights[tokens, choice, None] * out
-    return output.to(dtype or torch.bfloat16)
+    return output
 
 
 def route(logits: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
