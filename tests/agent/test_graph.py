@@ -50,13 +50,13 @@ def test_a_run_killed_in_any_node_goes_on_and_judges_nothing_twice(
     make_toy_loop: MakeLoop, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = FormulaExecutor()
-    loop = make_toy_loop(executor)
+    loop = make_toy_loop(executor, use_cards=False)
     _die_once_after(node, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         drive(loop)
     assert drive(loop) is None
     assert len(executor.judged) == len(set(executor.judged))
-    untroubled = make_toy_loop(FormulaExecutor(), run_id="untroubled")
+    untroubled = make_toy_loop(FormulaExecutor(), run_id="untroubled", use_cards=False)
     drive(untroubled)
     assert [t.candidate.knobs for t in history(loop.run)] == [
         t.candidate.knobs for t in history(untroubled.run)
