@@ -51,10 +51,10 @@ def main(request_path: Path, fd: int) -> None:
     """Serve one request."""
     _bind_to_keeper(fd)
     request = Request.model_validate_json(request_path.read_bytes())
-    request_path.unlink()  # the seed stands in it
+    request_path.unlink()  # the seed and the token stand in it
 
     def send(message: Record) -> None:
-        os.write(fd, message.model_dump_json().encode() + b"\n")
+        os.write(fd, f"{request.token} {message.model_dump_json()}\n".encode())
 
     try:
         send(Confined(isolation=isolate(_levels(request), Path.cwd())))

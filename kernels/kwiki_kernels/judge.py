@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -123,7 +124,9 @@ def measure_machine(job: Job, stop: threading.Event) -> Environment:
     Raises:
         MachineError: the GPU does not answer.
     """
-    request = Request(job=_bare(job), candidate=None, baseline=False, measure=True)
+    request = Request(
+        job=_bare(job), candidate=None, baseline=False, measure=True, token=secrets.token_hex()
+    )
     course = supervise(request, stop)
     for message in course.messages:
         if isinstance(message, Measured):
@@ -151,6 +154,7 @@ def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: thread
             candidate=candidate,
             baseline=baseline,
             measure=not why_not,
+            token=secrets.token_hex(),
             check=job.stage == "check",
         )
         course = supervise(request, stop)

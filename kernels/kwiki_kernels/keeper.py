@@ -142,8 +142,9 @@ def gpu_lease(stop: threading.Event) -> Iterator[None]:
 class _Channel:
     """Messages from a pipe, without ever blocking on a child that is silent or gone."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, token: str) -> None:
         os.set_blocking(fd, False)
+        self.token = token.encode()
         self.fd = fd
         self.poller = select.poll()
         self.poller.register(fd, select.POLLIN)
@@ -160,7 +161,7 @@ class _Channel:
                 self.rest += chunk
             self.closed = True
         *lines, self.rest = self.rest.split(b"\n")
-        return [_parse(line) for line in lines]
+        return [_parse(line, self.token) for line in lines]
 
 
 class _Child:
@@ -172,7 +173,7 @@ class _Child:
         (folder / "dump").mkdir()
         (folder / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
         read_fd, write_fd = os.pipe()
-        self.channel = _Channel(read_fd)
+        self.channel = _Channel(read_fd, request.token)
         command = [sys.executable, "-P", "-m", "kwiki_kernels.child", "request.json", str(write_fd)]
         try:
             with (folder / "log.txt").open("wb") as log:
@@ -239,11 +240,14 @@ class _Child:
             self.process.stdin.close()
 
 
-def _parse(line: bytes) -> Message:
+def _parse(line: bytes, token: bytes) -> Message:
+    sender, _, message = line.partition(b" ")
     try:
-        return MESSAGE.validate_json(line)
+        if sender == token:
+            return MESSAGE.validate_json(message)
     except ValidationError:
-        return Failed(status=Status.REJECTED, log="the kernel wrote to the judge's result channel")
+        pass
+    return Failed(status=Status.REJECTED, log="the kernel wrote to the judge's result channel")
 
 
 def _environ(folder: Path, request: Request) -> dict[str, str]:

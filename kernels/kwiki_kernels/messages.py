@@ -24,6 +24,8 @@ class Request(Record):
     """The source is a `run(*inputs) -> outputs` to be timed as it is, with nothing to build."""
     measure: bool
     """Go on to the GPU after building, once the keeper says so."""
+    token: str
+    """What the child puts before each message, so that a line from elsewhere is known for one."""
     check: bool = False
     """Go on to the CPU instead: right or wrong, and nothing about time."""
 
