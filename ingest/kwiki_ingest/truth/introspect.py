@@ -38,11 +38,9 @@ def main() -> None:
     os.dup2(2, 1)  # what the imports print is no part of the report
     entries: dict[object, Entry] = {}
     for module in _modules(importlib.import_module(ROOT)):
-        _add(entries, module.__name__, module, None)
-        declared = getattr(module, "__all__", ())
-        is_package = hasattr(module, "__path__") and not declared  # exports what it imports
-        for name, value, deprecated in _public(module, {*declared}):
-            _add(entries, f"{module.__name__}.{name}", value, deprecated, is_package or name in declared)
+        _add(entries, module.__name__, module, None, ())
+        for name, value, deprecated in _public(module):
+            _add(entries, f"{module.__name__}.{name}", value, deprecated, _rank(module, name, value))
     symbols = [entry for found in entries.values() for entry in (_named(found), *_members(found))]
     version = importlib.metadata.version("nvidia-cutlass-dsl")
     with report:
@@ -63,8 +61,9 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
         yield from _modules(module)
 
 
-def _public(module: ModuleType, declared: set[str]) -> Iterator[tuple[str, object, str | None]]:
+def _public(module: ModuleType) -> Iterator[tuple[str, object, str | None]]:
     """Name, value, and what deprecates it; what is only imported from outside the DSL is left out."""
+    declared = set(getattr(module, "__all__", ()))
     for name in sorted({*dir(module), *declared}):
         if name.startswith("_"):
             continue
@@ -94,21 +93,32 @@ def _deprecation(value: object, name: str) -> str | None:
 
 
 def _add(
-    entries: dict[object, Entry], name: str, value: object, deprecated: str | None, declared: bool = True
+    entries: dict[object, Entry], name: str, value: object, deprecated: str | None, rank: tuple[object, ...]
 ) -> None:
     """Several names of one object are one entry; equal constants are not one object."""
     shared = isinstance(value, ModuleType) or callable(value)
     key = (id(value), deprecated) if shared else name
     entry = entries.setdefault(key, {"value": value, "names": [], "deprecated": deprecated})
-    home = f"{getattr(value, '__module__', '')}."
-    is_inner = any(part in INNER_PACKAGES for part in name.split("."))
-    reaches_home = home.startswith(name.rpartition(".")[0] + ".")
-    entry["names"].append((is_inner, not declared, not reaches_home, name.count("."), len(name), name))
+    entry["names"].append((rank, name))
+
+
+def _rank(module: ModuleType, name: str, value: object) -> tuple[object, ...]:
+    """Sorts the names of one object: first what users import it by, the nearest package that exports it."""
+    place = module.__name__
+    declared = getattr(module, "__all__", ())
+    is_package = hasattr(module, "__path__")
+    return (
+        any(part in INNER_PACKAGES for part in place.split(".")),
+        name not in declared if declared else not is_package,
+        not f"{getattr(value, '__module__', '')}.".startswith(f"{place}."),
+        not is_package,
+        -place.count("."),
+    )
 
 
 def _named(found: Entry) -> Entry:
-    """The entry under its best name: declared by a package around the object's home, and short."""
-    name, *aliases = (rank[-1] for rank in sorted(found["names"]))
+    """The entry under its best name, the others as aliases."""
+    name, *aliases = (name for _, name in sorted(found["names"]))
     return {**_describe(name, found["value"]), "aliases": aliases, "deprecated": found["deprecated"]}
 
 

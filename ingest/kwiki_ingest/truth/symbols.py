@@ -85,15 +85,18 @@ class SymbolTable:
 
     def members(self, symbol: Symbol) -> list[Symbol]:
         """What a module or class holds, by name."""
-        start = f"{symbol.name}."
-        inside = {name: s for name, s in self.by_name.items() if name.startswith(start)}
-        return [inside[name] for name in sorted(inside) if "." not in name[len(start) :]]
+        return [self.by_name[f"{symbol.name}.{leaf}"] for leaf in self._leaves(symbol)]
+
+    def _leaves(self, owner: Symbol) -> list[str]:
+        start = f"{owner.name}."
+        inside = (name[len(start) :] for name in self.by_name if name.startswith(start))
+        return sorted(leaf for leaf in inside if "." not in leaf)
 
     def nearest(self, name: str) -> str:
         """The end of a sentence that offers real names: spelled alike in the same place, else anywhere."""
         place, _, last = name.rpartition(".")
         owner = next((self.by_name[p + place] for p in PREFIXES if p + place in self.by_name), None)
-        beside = {s.name.rpartition(".")[2]: s.name for s in self.members(owner)} if owner else {}
+        beside = {leaf: f"{owner.name}.{leaf}" for leaf in self._leaves(owner)} if owner else {}
         everywhere = {s.name.rpartition(".")[2]: s.name for s in reversed(self.symbols)}
         for names in (beside, everywhere):
             offer = nearest(last, names)
