@@ -104,7 +104,7 @@ class Definition(Record):
 
     name: str
     op_type: str
-    axes: dict[str, ConstAxis | VarAxis]
+    axes: dict[str, Annotated[ConstAxis | VarAxis, Field(discriminator="type")]]
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     constraints: tuple[str, ...] = ()

@@ -61,3 +61,24 @@ def test_the_baseline_passes_our_bound_and_the_contests(name: str, tmp_path: Pat
 @pytest.mark.parametrize("name", FOLDERS)
 def test_zeros_and_a_mean_fail(name: str, change: Change, tmp_path: Path) -> None:
     assert judge(name, tmp_path, change).status is Status.INCORRECT_NUMERICAL
+
+
+def test_softmax_without_subtracting_the_maximum_fails(tmp_path: Path) -> None:
+    def kernel(logits: torch.Tensor) -> torch.Tensor:
+        powers = logits.float().exp()
+        return (powers / powers.sum(-1, keepdim=True)).bfloat16()
+
+    assert make_trial(shrunk("softmax"), kernel, tmp_path).check().status is Status.INCORRECT_NUMERICAL
+
+
+def test_attention_that_uses_rounded_logits_fails(tmp_path: Path) -> None:
+    def kernel(q_nope, q_pe, ckv_cache, kpe_cache, indices, sm_scale):  # type: ignore[no-untyped-def]
+        slots = indices.clamp_min(0)
+        latent, rotary = ckv_cache.flatten(0, 1)[slots], kpe_cache.flatten(0, 1)[slots]
+        logits = (sm_scale * (q_nope @ latent.mT + q_pe @ rotary.mT)).float()
+        logits = logits.masked_fill((indices < 0)[:, None], -torch.inf)
+        lse = logits.logsumexp(-1)
+        return (logits.softmax(-1) @ latent.float()).bfloat16(), lse / torch.log(torch.tensor(2.0))
+
+    finding = make_trial(shrunk("dsa_attention"), kernel, tmp_path).check()
+    assert finding.status is Status.INCORRECT_NUMERICAL
