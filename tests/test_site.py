@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from kwiki_ingest.load import load_page
+from kwiki_ingest.truth.outcomes import Recheck, open_outcomes
 from kwiki_ingest.wiki import Wiki
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +125,25 @@ def test_the_wiki_can_be_searched_and_browsed_by_tag(site: Path) -> None:
 def test_a_fence_that_claims_to_compile_says_for_what(site: Path) -> None:
     html = (site / "wiki" / "dsl" / "meta-stage.html").read_text(encoding="utf-8")
     assert '<span class="filename">compiles for sm_90a, sm_100a</span>' in html
+
+
+def test_a_page_whose_code_failed_says_so_until_it_is_edited(project: Path, tmp_path: Path) -> None:
+    page = project / "wiki" / "lessons" / "hostile.md"
+    page.write_text(HOSTILE)
+    wiki = Wiki(project / "wiki")
+    mark = Recheck(load_page(wiki, page).content_hash, "the code on line 30 fails")
+    with open_outcomes(wiki) as outcomes:
+        outcomes.set_rechecks(["hostile"], {"hostile": mark})
+
+    def shown() -> bool:
+        assert build(project, tmp_path / "site").returncode == 0
+        html = (tmp_path / "site" / "wiki" / "lessons" / "hostile.html").read_text(encoding="utf-8")
+        assert ("needs recheck" in html) == (mark.reason in html)
+        return mark.reason in html
+
+    assert shown()
+    page.write_text(HOSTILE + "\nEdited.\n")
+    assert not shown()
 
 
 def test_a_hostile_lesson_is_shown_as_text_and_can_do_nothing(project: Path, tmp_path: Path) -> None:

@@ -145,7 +145,13 @@ def _title(page: Page) -> str:
 def _captioned(match: re.Match[str]) -> str:
     claim = match["claim"].replace('"', "'")
     key, _, value = claim.partition("=")
-    caption = f"{key} for {value.replace(',', ', ')}" if key == "compiles" and value else claim
+    match key:
+        case "compiles":
+            caption = f"compiles for {value.replace(',', ', ')}"
+        case "error":
+            caption = f"fails with: {value}"
+        case _:
+            caption = claim
     return f'{match["fence"]}{match["language"]} title="{caption}"'
 
 
