@@ -13,6 +13,8 @@ from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.executor import Executor
 from kwiki_kernels.job import Candidate, Job
+from kwiki_kernels.profile.diagnose import diagnose
+from kwiki_kernels.profile.metrics import metrics_of
 from kwiki_kernels.task import Task
 from langgraph.types import interrupt
 
@@ -20,7 +22,7 @@ from kwiki_agent import __version__
 from kwiki_agent.contract import MAX_CARDS, Contract
 from kwiki_agent.decide import next_phase, promote
 from kwiki_agent.policy import Brief, Policy
-from kwiki_agent.profile import metrics_of, query_for
+from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
 from kwiki_agent.runs import RunFolder
@@ -146,11 +148,19 @@ def measure(state: RunState, loop: Loop) -> RunState:
 
 
 def profile(state: RunState, loop: Loop) -> RunState:
-    """Reduce the best verdict of the batch to the metrics that pages' triggers speak of."""
+    """Diagnose the best verdict of the batch; its metrics are what pages' triggers speak of."""
     trials = [trial for trial in history(loop.run) if trial.candidate.id in state["batch"]]
     leader = max((t for t in trials if t.score is not None), key=lambda t: t.score or 0.0, default=None)
     verdict = last_verdict(loop.run, leader.candidate.id)[0] if leader else None
-    return {"metrics": metrics_of(verdict) if verdict else {}, "stage": _stage(trials)}
+    metrics = metrics_of(verdict) if verdict else {}
+    if leader:
+        diagnosis = diagnose(metrics)
+        loop.run.append_line(
+            "diagnoses.jsonl",
+            {"round": state["round"], "candidate": leader.candidate.id, **diagnosis.model_dump(mode="json")},
+        )
+        loop.say(f"profile: {leader.candidate.id} is {diagnosis.bound}. {diagnosis.next_edit}")
+    return {"metrics": metrics, "stage": _stage(trials)}
 
 
 def decide(state: RunState, loop: Loop) -> RunState:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import matplotlib as mpl
 from kwiki_kernels.evaluation import Evaluation, Knobs
+from kwiki_kernels.profile.metrics import roofline_metrics
 from kwiki_kernels.task import Task
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from kwiki_agent.compare import compare, timings
-from kwiki_agent.profile import roofline_share
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import BASELINE, Trial, history
@@ -120,11 +120,11 @@ def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent
         + ", ".join(f"{name} {version}" for name, version in sorted(environment.versions.items()))
         + ".\n"
     )
-    rows = [("workload", incumbent, *(f"{b.candidate_id} (x)" for b in baselines), "of copy", "host us")]
+    rows = [("workload", incumbent, *(f"{b.candidate_id} (x)" for b in baselines), "of roofline", "host us")]
     losing: list[str] = []
     for uuid in run.contract.workloads:
-        timing = timings(best).get(uuid)
-        if timing is None:
+        timing, result = timings(best).get(uuid), best.result(uuid)
+        if timing is None or result is None:
             continue
         cells = []
         for baseline in baselines:
@@ -132,7 +132,7 @@ def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent
             cells.append(f"{timings(baseline)[uuid].median_us:.2f} ({ratio.value:.2f})" if ratio else "-")
             if ratio and not ratio.faster:
                 losing.append(f"`{uuid}` against `{baseline.candidate_id}` ({ratio.value:.3f}x)")
-        share = roofline_share(best, uuid)
+        share = roofline_metrics(result, environment).get("roofline_share")
         rows.append(
             (
                 uuid,
