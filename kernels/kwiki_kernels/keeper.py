@@ -180,7 +180,7 @@ class _Child:
                 self.process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env=_environ(folder, request),
+                    env=child_environ(folder, request),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -250,7 +250,8 @@ def _parse(line: bytes, token: bytes) -> Message:
     return Failed(status=Status.REJECTED, log="the kernel wrote to the judge's result channel")
 
 
-def _environ(folder: Path, request: Request) -> dict[str, str]:
+def child_environ(folder: Path, request: Request) -> dict[str, str]:
+    """The variables of a process that runs a candidate in `folder`: what it needs, and no credentials."""
     package_root = str(Path(__file__).parents[1])
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     if request.check:

@@ -1,0 +1,87 @@
+"""Run a candidate under a profiler, in a process group of its own, and give back what that wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kwiki_kernels.errors import ProfileError
+from kwiki_kernels.job import Candidate, Job
+from kwiki_kernels.keeper import child_environ
+from kwiki_kernels.messages import Request
+from kwiki_kernels.profile import iket, ncu
+
+SAID_CHARS = 300
+
+
+def capture_counters(job: Job, candidate: Candidate) -> str:
+    """The raw CSV page of ncu for one call of `candidate` on the job's first workload.
+
+    Raises:
+        ProfileError: ncu is missing, the kernel failed under it, or it took longer than the job's limit.
+    """
+    with tempfile.TemporaryDirectory(prefix="kwiki-ncu-") as name:
+        return _run(ncu.command(_target(job, candidate, Path(name))), job, candidate, Path(name))
+
+
+def capture_trace(job: Job, candidate: Candidate, into: Path) -> str:
+    """The trace JSON of run-iket for the calls of `candidate` on the job's first workload.
+
+    The Perfetto trace is put into the folder `into` beside it.
+
+    Raises:
+        ProfileError: as `capture_counters`, or run-iket left no trace.
+    """
+    with tempfile.TemporaryDirectory(prefix="kwiki-iket-") as name:
+        folder, traces = Path(name), Path(name) / "traces"
+        said = _run(iket.command(_target(job, candidate, folder), traces), job, candidate, folder)
+        written = sorted(traces.glob("iket_pid_*.trace.json"))
+        if not written:
+            raise ProfileError(f"run-iket left no trace: {said.strip()[-SAID_CHARS:] or 'it said nothing'}")
+        for path in (*written, *traces.glob("*.pftrace")):
+            shutil.copy(path, into / path.name)
+        return written[0].read_text(encoding="utf-8")
+
+
+def _target(job: Job, candidate: Candidate, folder: Path) -> list[str]:
+    (folder / "dump").mkdir()
+    path = folder / "request.json"
+    path.write_text(_request(job, candidate).model_dump_json(), encoding="utf-8")
+    return [sys.executable, "-m", "kwiki_kernels.profile.target", str(path)]
+
+
+def _request(job: Job, candidate: Candidate) -> Request:
+    bare = job.model_copy(update={"candidates": ()})
+    return Request(job=bare, candidate=candidate, baseline=False, measure=True, token="")
+
+
+def _run(command: list[str], job: Job, candidate: Candidate, folder: Path) -> str:
+    """Standard output, with standard error in the message of a failure."""
+    environ = child_environ(folder, _request(job, candidate)) | {"LC_ALL": "C"}
+    limit_s = job.protocol.judge_timeout_s
+    try:
+        with subprocess.Popen(
+            command, cwd=folder, env=environ, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            try:
+                output, errors = process.communicate(timeout=limit_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    except FileNotFoundError as error:
+        raise ProfileError(f"{command[0]} is not on PATH: install it, or profile without it") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProfileError(
+            f"{command[0]} did not finish within {limit_s:g} s: take a smaller workload"
+        ) from error
+    if process.returncode and not output.strip():
+        said = errors.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        raise ProfileError(f"{command[0]} failed: {said[0][:SAID_CHARS]}")
+    return output

@@ -1,0 +1,56 @@
+"""What a profiler runs: `python -m kwiki_kernels.profile.target REQUEST.json`.
+
+Builds the job's one candidate, calls it on the job's one workload until everything is loaded, and
+once more between profiler start and stop.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kwiki_kernels.build import BuildError, build_candidate
+from kwiki_kernels.messages import Request
+from kwiki_kernels.task import parse_task
+
+WARM_UP_CALLS = 2
+
+
+def main(request_path: Path) -> None:
+    """Serve one request; what fails is printed on stderr with exit code 1."""
+    request = Request.model_validate_json(request_path.read_bytes())
+    job, candidate = request.job, request.candidate
+    assert candidate is not None
+    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    workload = task.workload(job.workload_uuids[0])
+    path = Path.cwd() / "kernel.py"
+    try:
+        (build,) = build_candidate(
+            candidate, task, (workload,), arch=job.arch, path=path, building=lambda _: None
+        )
+    except BuildError as error:
+        sys.exit(str(error))
+    if build.launch is None:
+        sys.exit(build.log)
+
+    import torch
+
+    from kwiki_kernels.terms import load_reference
+    from kwiki_kernels.trial import Trial
+
+    reference, terms = load_reference(task, Path.cwd())
+    trial = Trial(
+        build.launch, task.definition, workload,
+        reference=reference, seed=job.seed, device="cuda", terms=terms,
+    )  # fmt: skip
+    for _ in range(WARM_UP_CALLS):
+        trial.call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    trial.call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

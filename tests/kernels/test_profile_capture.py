@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from kwiki_kernels.errors import ProfileError
+from kwiki_kernels.job import Candidate, Protocol
+from kwiki_kernels.profile.capture import capture_counters, capture_trace
+
+from tests.kernels.judge_samples import HONEST, make_job
+
+CANDIDATE = Candidate(id="c", source=HONEST)
+
+
+def install(folder: Path, name: str, script: str) -> None:
+    """A program of that name for a PATH that holds nothing else."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.defpath}")
+    return folder
+
+
+def test_a_missing_profiler_is_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(ProfileError, match="ncu is not on PATH"):
+        capture_counters(make_job(), CANDIDATE)
+
+
+def test_a_profiler_that_fails_is_quoted_in_its_last_line(programs: Path) -> None:
+    install(programs, "ncu", "echo first >&2; echo no such device >&2; exit 9")
+    with pytest.raises(ProfileError, match=r"^ncu failed: no such device$"):
+        capture_counters(make_job(), CANDIDATE)
+
+
+def test_a_profiler_that_hangs_is_stopped(programs: Path) -> None:
+    install(programs, "ncu", "sleep 60")
+    with pytest.raises(ProfileError, match=r"within 0\.5 s"):
+        capture_counters(make_job(protocol=Protocol(judge_timeout_s=0.5)), CANDIDATE)
+
+
+def test_the_target_runs_with_the_architecture_and_without_credentials(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    install(programs, "ncu", "env; test -f request.json")
+    seen = capture_counters(make_job(), CANDIDATE)
+    assert "CUTE_DSL_ARCH=sm_90a" in seen
+    assert "secret" not in seen
+
+
+def test_a_trace_is_kept_with_its_perfetto_twin(programs: Path, tmp_path: Path) -> None:
+    into = tmp_path / "profile"
+    into.mkdir()
+    install(
+        programs, "run-iket", "mkdir traces; echo '{}' > traces/iket_pid_7.trace.json; : > traces/a.pftrace"
+    )
+    assert capture_trace(make_job(), CANDIDATE, into) == "{}\n"
+    assert {path.name for path in into.iterdir()} == {"iket_pid_7.trace.json", "a.pftrace"}
+
+
+def test_a_profiler_that_leaves_no_trace_is_quoted(programs: Path, tmp_path: Path) -> None:
+    install(programs, "run-iket", "echo no instrumented kernel")
+    with pytest.raises(ProfileError, match="left no trace: no instrumented kernel"):
+        capture_trace(make_job(), CANDIDATE, tmp_path)
