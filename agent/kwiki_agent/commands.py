@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
-from kwiki_kernels.errors import ArchError, JudgeError
-from kwiki_kernels.task import TaskError, load_task
+from kwiki_kernels.errors import ArchError, JudgeError, TaskError
+from kwiki_kernels.task import load_task
 
 from kwiki_agent.contract import AgentError
 from kwiki_agent.experiment import run_experiment

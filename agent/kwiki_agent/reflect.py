@@ -16,8 +16,9 @@ from kwiki_ingest.lessons.gate import GateDecision, add_lesson
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.page import Confidence, Effect, Evidence, Knob, Lesson, Status
 from kwiki_ingest.wiki import Wiki
+from kwiki_kernels.definition import VarAxis
 from kwiki_kernels.evaluation import Knobs, StaticReport
-from kwiki_kernels.task import Task, VarAxis
+from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import timings
 from kwiki_agent.contrasts import Contrast, differing_knobs, measured_contrasts
@@ -92,9 +93,7 @@ Device time, geometric mean over {len(contrast.workloads)} workloads: {contrast.
 cold L2). Machine: {environment.gpu}, driver {environment.driver}. The other knobs stood at
 {_listed(contrast.unchanged) or "nothing else"}. Workloads: {workloads}.
 
-## When it does not apply
-
-Nothing was measured outside {when}. With other values of the other knobs the difference may vanish.
+Nothing was measured outside {when}; with other values of the other knobs the difference may vanish.
 
 ## How to repeat it
 
@@ -137,8 +136,6 @@ def _static_lesson(run: RunFolder, task: Task) -> Iterator[tuple[Lesson, str]]:
 Most registers over all binaries of the candidate: {before} with {rejected}, {after} with {chosen}
 (`{worse.id}` and `{better.id}` of run `{run.id}`, compiled for {run.contract.arch}, not run). The other knobs
 were equal.
-
-## When it does not apply
 
 This is a fact about the compiled code, not about speed: nothing was measured.
 """,

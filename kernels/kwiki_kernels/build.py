@@ -14,11 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kwiki_kernels.errors import MachineError, StaticReportError
+from kwiki_kernels.definition import Definition, Workload
+from kwiki_kernels.errors import MachineError, StaticReportError, TaskError
 from kwiki_kernels.evaluation import Knobs, StaticReport
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.knobs import KnobSpace
 from kwiki_kernels.static_report import launch_smem_bytes, static_reports
-from kwiki_kernels.task import Definition, KnobSpace, Task, TaskError, Workload
+from kwiki_kernels.task import Task
 
 LOG_CHARS = 4000
 RUN = "run"

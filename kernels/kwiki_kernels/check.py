@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
+from kwiki_kernels.definition import Definition, Workload
 from kwiki_kernels.evaluation import ErrorStats, Status
 from kwiki_kernels.inputs import Inputs, pieces
-from kwiki_kernels.task import BY_PRECISION, ContestTolerance, Definition, Tolerance, Workload
+from kwiki_kernels.tolerance import BY_PRECISION, ContestTolerance, Tolerance
 
 RELATIVE_L2_PER_EPS = 0.64
 LARGEST_OF_MANY = 8.0

@@ -1,4 +1,4 @@
-"""The error tree of the judge; `task.TaskError` belongs to it too.
+"""The error tree of the judge.
 
 A kernel that fails is never one of these: it is an Evaluation.
 """
@@ -6,6 +6,10 @@ A kernel that fails is never one of these: it is an Evaluation.
 
 class JudgeError(Exception):
     """What keeps the judge from working; the message is one sentence with the next step."""
+
+
+class TaskError(JudgeError):
+    """A task folder that does not fulfil the contract; the message names file and field."""
 
 
 class ArchError(JudgeError):

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kwiki_kernels.errors import TooLargeError
-from kwiki_kernels.task import Definition, TaskError, Workload, tensor_bytes
+from kwiki_kernels.definition import Definition, Workload, tensor_bytes
+from kwiki_kernels.errors import TaskError, TooLargeError
 
 FP8_CLAMP = 2.0
 """FlashInfer-Bench's rule for random fp8 inputs: randn clamped to [-2, 2], then cast."""

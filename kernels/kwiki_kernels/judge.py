@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kwiki_kernels.audit import audit_source
 from kwiki_kernels.device import check_arch, environment, local_gpu
-from kwiki_kernels.errors import MachineError
+from kwiki_kernels.errors import MachineError, TaskError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, supervise
@@ -29,7 +29,7 @@ from kwiki_kernels.messages import (
     Request,
     Started,
 )
-from kwiki_kernels.task import Task, TaskError, parse_task
+from kwiki_kernels.task import Task, parse_task
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,7 @@ def measure_machine(job: Job, stop: threading.Event) -> Environment:
     Raises:
         MachineError: the GPU does not answer.
     """
-    request = Request(
-        job=_bare(job), candidate=None, baseline=False, measure=True, token=secrets.token_hex()
-    )
+    request = Request(job=_bare(job), candidate=None, baseline=False, measure=True, token=secrets.token_hex())
     course = supervise(request, stop)
     for message in course.messages:
         if isinstance(message, Measured):

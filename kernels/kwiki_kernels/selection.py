@@ -10,7 +10,7 @@ import torch
 
 from kwiki_kernels.check import Finding
 from kwiki_kernels.evaluation import ErrorStats, Status
-from kwiki_kernels.task import ContestTolerance, Tolerance
+from kwiki_kernels.tolerance import ContestTolerance, Tolerance
 
 SCORE_TOLERANCE = 4e-3
 """Of a score's size plus the RMS of its row's scores: what one rounding to bfloat16 can do at most."""

@@ -42,193 +42,20 @@ are this dict and the scalars.
 from __future__ import annotations
 
 import ast
-import itertools
 import json
-import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError
 
-from kwiki_kernels.errors import JudgeError
-from kwiki_kernels.evaluation import Knobs, KnobValue, Record
-
-DTYPE_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-
+from kwiki_kernels.definition import Definition, VarAxis, Workload
+from kwiki_kernels.errors import TaskError
+from kwiki_kernels.evaluation import Record
+from kwiki_kernels.knobs import KnobSpace, holds
+from kwiki_kernels.tolerance import BY_PRECISION, Tolerance
 
 RecordT = TypeVar("RecordT", bound=Record)
-
-
-class TaskError(JudgeError):
-    """A task folder that does not fulfil the contract; the message names file and field."""
-
-
-class ConstAxis(Record):
-    """An axis with one value for all workloads."""
-
-    type: Literal["const"]
-    value: int = Field(ge=0)
-    description: str | None = None
-
-
-class VarAxis(Record):
-    """An axis whose value each workload gives."""
-
-    type: Literal["var"]
-    description: str | None = None
-
-
-class TensorSpec(Record):
-    """Shape in axis names (None: a scalar) and dtype of an input or output."""
-
-    shape: tuple[str, ...] | None
-    dtype: str
-    description: str | None = None
-    optional: bool = False
-
-    @field_validator("dtype")
-    @classmethod
-    def _known_dtype(cls, dtype: str) -> str:
-        if dtype not in DTYPE_BYTES:
-            raise ValueError(f"unknown dtype '{dtype}'; known: {', '.join(DTYPE_BYTES)}")
-        return dtype
-
-
-class Definition(Record):
-    """What is computed: the Definition of FlashInfer-Trace."""
-
-    name: str
-    op_type: str
-    axes: dict[str, Annotated[ConstAxis | VarAxis, Field(discriminator="type")]]
-    inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
-    constraints: tuple[str, ...] = ()
-    reference: str | None = None
-    tags: tuple[str, ...] = ()
-    description: str | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Definition:
-        if twice := self.inputs.keys() & self.outputs.keys():
-            raise ValueError(f"'{min(twice)}' is both an input and an output")
-        for kind, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
-            for name, spec in specs.items():
-                for axis in spec.shape or ():
-                    if axis not in self.axes:
-                        raise ValueError(f"{kind}.{name}.shape: there is no axis '{axis}'")
-        for name, spec in self.outputs.items():
-            if spec.shape is None:
-                raise ValueError(f"outputs.{name}.shape: the judge knows only tensors, this is a scalar")
-        for rule in self.constraints:
-            try:
-                ast.parse(rule, mode="eval")
-            except SyntaxError as error:
-                raise ValueError(f"constraints: '{rule}' is no expression: {error.msg}") from error
-        return self
-
-    def axis_values(self, given: Mapping[str, int]) -> dict[str, int]:
-        """All axis values of a workload: the constants and what `given` adds."""
-        return {
-            name: axis.value if isinstance(axis, ConstAxis) else given[name]
-            for name, axis in self.axes.items()
-        }
-
-    def bytes_moved(self, axes: Mapping[str, int]) -> int:
-        """By shapes alone: each input tensor read once, each output written once."""
-        return tensor_bytes(self.inputs, axes) + tensor_bytes(self.outputs, axes)
-
-
-def tensor_bytes(specs: Mapping[str, TensorSpec], axes: Mapping[str, int]) -> int:
-    """Bytes of all tensors among inputs or outputs at these axis values."""
-    return sum(
-        DTYPE_BYTES[spec.dtype] * math.prod(axes[axis] for axis in spec.shape)
-        for spec in specs.values()
-        if spec.shape is not None
-    )
-
-
-class Workload(BaseModel):
-    """One set of axis values to run on. Extra keys of captured traces are kept but not used."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    uuid: str
-    axes: dict[str, Annotated[int, Field(ge=0)]]
-    inputs: dict[str, Any] = Field(default_factory=dict)
-
-
-class ContestTolerance(Record):
-    """A contest's own verdict, reported beside ours: an element fails where it exceeds both bounds."""
-
-    atol: float = Field(gt=0)
-    rtol: float = Field(gt=0)
-    matched_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Share of the elements that must not fail."""
-
-
-class Tolerance(Record):
-    """How close is right. Without a file, `check` derives everything from the outputs' precision."""
-
-    relative_l2: dict[str, float] = {}
-    """Output to the largest ||out - ref|| / ||ref|| against float64, where faithful kernels round inside."""
-    matched_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Share of the elements that must lie within the bound on single elements."""
-    selection: bool = False
-    """The one output selects the best candidates: any order, and near ties may go either way."""
-    contest: ContestTolerance | None = None
-
-
-BY_PRECISION = Tolerance()
-"""Everything follows from the outputs' precision."""
-
-
-class KnobSpec(Record):
-    """One dimension of the search space: its values in a meaningful order."""
-
-    values: tuple[KnobValue, ...] = Field(min_length=1)
-    description: str = ""
-
-
-class KnobSpace(Record):
-    """The typed search space of a task's seed kernel.
-
-    Constraints are arithmetic comparisons over knob names and axis names; a point is valid for a
-    workload when all hold.
-    """
-
-    knobs: dict[str, KnobSpec]
-    default: Knobs
-    constraints: tuple[str, ...] = ()
-
-    def check(self, knobs: Mapping[str, KnobValue]) -> None:
-        """Refuse unknown knobs and values outside the space, naming them.
-
-        Raises:
-            TaskError: a knob or value is unknown, or one is missing.
-        """
-        for name, value in knobs.items():
-            if name not in self.knobs:
-                raise TaskError(f"unknown knob '{name}'; this task has: {', '.join(self.knobs)}")
-            if value not in self.knobs[name].values:
-                allowed = ", ".join(map(str, self.knobs[name].values))
-                raise TaskError(f"knob '{name}' cannot be {value!r}; allowed: {allowed}")
-        if missing := self.knobs.keys() - knobs.keys():
-            raise TaskError(f"knobs without a value: {', '.join(sorted(missing))}")
-
-    def valid(self, knobs: Mapping[str, KnobValue], axes: Mapping[str, int]) -> bool:
-        """Whether every constraint holds for these knobs on a workload with these axes."""
-        return all(holds(rule, {**axes, **knobs}) for rule in self.constraints)
-
-    def points(self) -> Iterator[Knobs]:
-        """Every combination of knob values, in order; constraints are not applied."""
-        names = list(self.knobs)
-        for values in itertools.product(*(self.knobs[name].values for name in names)):
-            yield dict(zip(names, values, strict=True))
 
 
 class Task(Record):
@@ -327,51 +154,6 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         tolerance=_tolerance(files, definition, origin),
         files=dict(files),
     )
-
-
-def holds(rule: str, names: Mapping[str, KnobValue]) -> bool:
-    """Whether an arithmetic comparison over `names` is true, e.g. `rows * width <= 1024`.
-
-    A rule that speaks of a name not given (a tensor of a captured workload, say) holds.
-
-    Raises:
-        TaskError: the rule is not such a comparison.
-    """
-    try:
-        tree = ast.parse(rule, mode="eval")
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if used - names.keys():
-            return True
-        return bool(_evaluate(tree.body, names))
-    except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise TaskError(f"constraint '{rule}' cannot be evaluated: {error}") from error
-
-
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Mod: operator.mod,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-
-
-def _evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() as value):
-            return value
-        case ast.Name(id=name):
-            return names[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_evaluate(left, names), _evaluate(right, names))
-        case ast.BoolOp(op=op, values=values):
-            combine = all if isinstance(op, ast.And) else any
-            return combine(_evaluate(value, names) for value in values)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _evaluate(operand, names)
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            values = [_evaluate(value, names) for value in (left, *comparators)]
-            return all(_OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
-    raise TypeError(f"{type(node).__name__} is not allowed in a constraint")
 
 
 def _parse(model: type[RecordT], files: Mapping[str, str], name: str, origin: str) -> RecordT:

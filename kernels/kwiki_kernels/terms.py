@@ -11,9 +11,12 @@ import torch
 from pydantic import ValidationError
 
 from kwiki_kernels.build import BuildError, load_module, run_entry
+from kwiki_kernels.definition import Definition, Workload, tensor_bytes
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.inputs import Inputs, Make, make_contents, make_inputs
 from kwiki_kernels.roofline import Work
-from kwiki_kernels.task import BY_PRECISION, Definition, Task, TaskError, Tolerance, Workload, tensor_bytes
+from kwiki_kernels.task import Task
+from kwiki_kernels.tolerance import BY_PRECISION, Tolerance
 
 
 @dataclass(frozen=True)

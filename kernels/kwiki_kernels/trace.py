@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kwiki_kernels.definition import ConstAxis, Definition, Workload
 from kwiki_kernels.evaluation import Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate
-from kwiki_kernels.task import ConstAxis, Definition, Task, Workload
+from kwiki_kernels.task import Task
 
 AUTHOR = "kernel-wiki"
 ENTRY = """\

@@ -13,13 +13,13 @@ import torch
 
 from kwiki_kernels.build import Launch, explain
 from kwiki_kernels.check import Finding, check_form, check_unchanged, check_values
+from kwiki_kernels.definition import Definition, Workload
 from kwiki_kernels.errors import JudgeError, TooLargeError
 from kwiki_kernels.evaluation import Status, Timing, WorkloadResult
 from kwiki_kernels.inputs import Inputs, as_list, expected_outputs, memory_bytes, poison, poisoned_outputs
 from kwiki_kernels.job import Protocol
 from kwiki_kernels.roofline import floor_us, peaks_of, roofline_us
 from kwiki_kernels.selection import check_selection
-from kwiki_kernels.task import Definition, Workload
 from kwiki_kernels.terms import STATES_NONE, Terms
 from kwiki_kernels.timing import host_us, make_timer
 from kwiki_kernels.watch import Watch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kwiki_kernels.task import ConstAxis, Task, load_task
+from kwiki_kernels.definition import ConstAxis
+from kwiki_kernels.task import Task, load_task
 
 TASKS = Path(__file__).parents[2] / "kernels" / "tasks"
 SMALL: dict[str, dict[str, int]] = {

@@ -10,9 +10,10 @@ import pytest
 import torch
 from kwiki_kernels.build import BuildError, Launch, load_module, run_entry
 from kwiki_kernels.check import check_values
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import make_inputs
-from kwiki_kernels.task import TaskError, parse_task
+from kwiki_kernels.task import parse_task
 from kwiki_kernels.trial import Trial
 
 from tests.kernels.judge_samples import REFERENCE, task_files

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from kwiki_kernels.device import environment, local_gpu
-from kwiki_kernels.errors import ArchError, MachineError
+from kwiki_kernels.errors import ArchError, MachineError, TaskError
 from kwiki_kernels.evaluation import Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Protocol
 from kwiki_kernels.judge import Bench, judge, run_job
 from kwiki_kernels.keeper import Cancelled, Course
 from kwiki_kernels.messages import Built, Judged, Ready, Started
-from kwiki_kernels.task import TaskError, parse_task
+from kwiki_kernels.task import parse_task
 
 from tests.kernels.judge_samples import HONEST, make_job, task_files
 

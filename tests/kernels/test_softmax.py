@@ -8,7 +8,8 @@ import pytest
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.judge import run_job
-from kwiki_kernels.task import KnobSpace, load_task
+from kwiki_kernels.knobs import KnobSpace
+from kwiki_kernels.task import load_task
 
 from tests.kernels.judge_samples import make_job
 from tests.kernels.shrunk_tasks import TASKS

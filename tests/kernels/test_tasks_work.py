@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from kwiki_kernels.definition import Workload
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.inputs import make_contents
 from kwiki_kernels.roofline import PEAKS, Work, floor_us, peaks_of, roofline_us
-from kwiki_kernels.task import Task, TaskError, Workload, load_task
+from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import Terms, load_reference
 from ruamel.yaml import YAML
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import optuna
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Knobs, KnobValue
 from kwiki_kernels.job import Candidate, Rule
-from kwiki_kernels.task import KnobSpace, TaskError, holds
+from kwiki_kernels.knobs import KnobSpace, holds
 
 from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
