@@ -18,7 +18,9 @@ demo: $(INSTALLED)  ## tune RMSNorm with a copy of the wiki, and find the lesson
 	$(BIN)/wiki sync --wiki $(DEMO)/wiki
 	$(BIN)/kernel-agent run rmsnorm --wiki $(DEMO)/wiki --runs $(DEMO)/runs --id demo \
 	    --workloads h2048-t1024,h4096-t4096,h7168-t16384 --candidates 10 --batch 5
-	$(BIN)/wiki search --wiki $(DEMO)/wiki --type lesson "rmsnorm knobs: which value is better"
+	@title=$$($(BIN)/python -c "import json; line = open('$(DEMO)/runs/demo/lessons.jsonl').readline(); \
+	    print(json.loads(line)['lesson']['title'])") && echo "$$ wiki search \"$$title\"" && \
+	    $(BIN)/wiki search --wiki $(DEMO)/wiki -k 2 "$$title"
 
 test: $(INSTALLED)  ## lint, types, tests
 	$(BIN)/ruff format --check
