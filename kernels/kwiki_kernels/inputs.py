@@ -89,7 +89,7 @@ def make_contents(
     layout = torch.Generator().manual_seed(_mix(0 if spread == 1.0 else seed, workload))
     axes = definition.axis_values(workload.axes)
     try:
-        made = make(axes, values, layout, spread)
+        made = make(axes | scalars, values, layout, spread)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

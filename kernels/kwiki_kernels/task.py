@@ -32,11 +32,11 @@ shapes alone do not say how much there is to do; and `candidates(*inputs, dtype)
 scores that a `selection` chooses from.
 
 `inputs.py` defines `make(axes, values, layout, spread)`: a dict of those inputs that are not plain
-normal numbers. `layout`, a torch.Generator on the CPU, draws what decides how much work there is
-(lengths, routing); all timed sets of a workload share it, on every machine. `values`, a generator
-on the GPU, draws the rest and differs from set to set. `spread` is 1, or 4 for a probe off the
-distribution: scale by it what an operator must stand to see scaled. The `contents` that `work` gets
-are this dict and the scalars.
+normal numbers; scalars stand among the axes. `layout`, a torch.Generator on the CPU, draws what
+decides how much work there is (lengths, routing); all timed sets of a workload share it, on every
+machine. `values`, a generator on the GPU, draws the rest and differs from set to set. `spread` is 1,
+or 4 for a probe off the distribution: scale by it what an operator must stand to see scaled.
+The `contents` that `work` gets are this dict and the scalars.
 """
 
 from __future__ import annotations

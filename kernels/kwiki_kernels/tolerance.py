@@ -21,8 +21,6 @@ class Tolerance(Record):
 
     relative_l2: dict[str, float] = {}
     """Output to the largest ||out - ref|| / ||ref|| against float64, where faithful kernels round inside."""
-    matched_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Share of the elements that must lie within the bound on single elements."""
     selection: bool = False
     """The one output selects the best candidates: any order, and near ties may go either way."""
     contest: ContestTolerance | None = None

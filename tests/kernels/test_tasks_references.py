@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from kwiki_kernels.build import load_module
-from kwiki_kernels.inputs import expected_outputs
-from kwiki_kernels.task import Task
+from kwiki_kernels.inputs import expected_outputs, make_contents
+from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import load_reference
 
-from tests.kernels.shrunk_tasks import SMALL, shrunk
+from tests.kernels.shrunk_tasks import SMALL, TASKS, shrunk
 
 Named = dict[str, Any]
 
@@ -128,6 +128,19 @@ def test_moe_equals_a_loop_over_tokens_and_the_work_counts_its_pairs(tmp_path: P
     (workload,) = task.workloads
     work = load_reference(task, tmp_path)[1].work(task.definition, workload)
     assert work.flops == sum(counts) * 6 * 512 * 256
+
+
+def test_moe_routing_is_the_same_in_float32(tmp_path: Path) -> None:
+    task = load_task(TASKS / "moe_fp8")
+    _, terms = load_reference(task, tmp_path)
+    route = load_module(task.reference, tmp_path / "plain.py").route
+    for workload in task.workloads:
+        made = make_contents(task.definition, workload, torch.Generator(), make=terms.make)
+        logits, bias = made["routing_logits"], made["routing_bias"]
+        wide, narrow = (
+            route(logits.to(t), bias.to(t))[0].sort().values for t in (torch.float64, torch.float32)
+        )
+        assert torch.equal(wide, narrow)
 
 
 def test_dsa_attention_equals_a_loop_over_heads_and_slots(tmp_path: Path) -> None:
