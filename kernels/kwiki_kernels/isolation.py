@@ -21,7 +21,7 @@ from typing import Literal
 Level = Literal["files", "network", "syscalls"]
 ALL: tuple[Level, ...] = ("files", "network", "syscalls")
 PROVEN_WITH_CUDA: tuple[Level, ...] = ()
-"""Levels under which CUDA was seen to work; `test_isolation_gpu.py` shows it."""
+"""Levels under which CUDA was seen to work; `tests/kernels/test_cheats_gpu.py` shows it."""
 
 FILE_LIMIT_BYTES = 1 << 30
 OPEN_FILES = 4096
