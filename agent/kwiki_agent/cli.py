@@ -1,4 +1,4 @@
-"""`kernel-agent`: start a run, go on with one, list them, read their reports.
+"""`kernel-agent`: tune with runs, and judge, compile or profile one kernel.
 
 Results go to stdout, progress to stderr. Exit code 0: done; 1: failed or stopped; 2: wrong usage;
 3: the run waits for a spool. Only the parser lives here, so that `--help` imports nothing heavy.
@@ -10,12 +10,16 @@ import argparse
 import sys
 from pathlib import Path
 
+WITHOUT_A_LOOP = ("judge", "compile", "profile", "tasks", "worker")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and run one command."""
     args = _parser().parse_args(argv)
-    from kwiki_agent.commands import run_command
-
+    if args.command in WITHOUT_A_LOOP:
+        from kwiki_agent.judge_commands import run_command
+    else:
+        from kwiki_agent.commands import run_command
     return run_command(args)
 
 
@@ -55,7 +59,47 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", parents=[common], help="print the report of a run")
     report.set_defaults(command="report")
     report.add_argument("run", help="id or path of a run")
+
+    _add_judge_commands(commands)
     return parser
+
+
+def _add_judge_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    kernel = argparse.ArgumentParser(add_help=False)
+    kernel.add_argument("task", help="task folder, or the name of a task that comes with the package")
+    kernel.add_argument("kernel", type=Path, help="kernel file, with build(axes, knobs) or run(...)")
+    kernel.add_argument("--arch", help="e.g. sm_90a; default: this machine's GPU, else sm_100a, compile only")
+    kernel.add_argument("--workloads", default="all", help="uuids, comma-separated, or all (default)")
+    kernel.add_argument(
+        "--knob", action="append", default=[], metavar="NAME=VALUE", help="change the default of this knob"
+    )
+    kernel.add_argument("--seed", type=int, default=0)
+    kernel.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+
+    judge = commands.add_parser("judge", parents=[kernel], help="check and time a kernel")
+    judge.set_defaults(command="judge")
+    judge.add_argument("--against", type=Path, metavar="KERNEL", help="time this kernel in the same lease")
+
+    compile_ = commands.add_parser("compile", parents=[kernel], help="what the compiled kernel shows, no GPU")
+    compile_.set_defaults(command="compile")
+
+    profile = commands.add_parser("profile", parents=[kernel], help="what bounds a kernel, and what to edit")
+    profile.set_defaults(command="profile")
+    profile.add_argument("--ncu-csv", type=Path, metavar="FILE", help="read this raw page, do not run ncu")
+    profile.add_argument(
+        "--iket-json", type=Path, metavar="FILE", help="read this trace, do not run run-iket"
+    )
+    profile.add_argument("--out", type=Path, default=Path("profile"), help="folder for captures and pictures")
+
+    tasks = commands.add_parser("tasks", help="list tasks, or the workloads of one")
+    tasks.set_defaults(command="tasks")
+    tasks.add_argument("task", nargs="?", help="show this task's workloads, with bytes and FLOPs")
+    tasks.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+
+    worker = commands.add_parser("worker", help="process a spool folder on this machine")
+    worker.set_defaults(command="worker")
+    worker.add_argument("folder", type=Path, metavar="DIR", help="the folder that holds jobs/")
+    worker.add_argument("--once", action="store_true", help="stop when no job is pending")
 
 
 def _add_search_options(command: argparse.ArgumentParser) -> None:

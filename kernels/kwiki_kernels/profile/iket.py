@@ -112,9 +112,7 @@ def read_trace(text: str) -> tuple[Launch, ...]:
 
 def pipeline(launch: Launch) -> Pipeline:
     """Time per role, waiting and overlap of one launch."""
-    by_warp: dict[Warp, list[Span]] = defaultdict(list)
-    for span in launch.spans:
-        by_warp[span.where].append(span)
+    by_warp = own_spans(launch)
     busy: dict[str, dict[Warp, list[Interval]]] = defaultdict(dict)
     waiting_ns: dict[str, float] = defaultdict(float)
     for warp, role in roles(launch).items():
@@ -144,16 +142,28 @@ def roles(launch: Launch) -> dict[Warp, str]:
 
     Ranges that every warp has, and waiting ones, tell no roles apart and do not count where others exist.
     """
-    filled: dict[Warp, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    waits = {span.name for span in launch.spans if span.waits}
-    for span in launch.spans:
-        filled[span.where][span.name] += span.end_ns - span.start_ns
-    common = set.intersection(*(set(names) for names in filled.values())) if len(filled) > 1 else set()
     found = {}
-    for warp, names in sorted(filled.items()):
-        telling = {name: time for name, time in names.items() if name not in common | waits} or names
-        found[warp] = max(telling, key=telling.__getitem__).split("_", 1)[0]
+    for warp, spans in sorted(own_spans(launch).items()):
+        filled: dict[str, float] = defaultdict(float)
+        for span in [span for span in spans if not span.waits] or spans:
+            filled[span.name] += span.end_ns - span.start_ns
+        found[warp] = max(filled, key=filled.__getitem__).split("_", 1)[0]
     return found
+
+
+def own_spans(launch: Launch) -> dict[Warp, list[Span]]:
+    """Each warp's ranges, without those that every warp has (a lifetime, a prologue) where it has others."""
+    every: dict[Warp, list[Span]] = defaultdict(list)
+    for span in launch.spans:
+        every[span.where].append(span)
+    names = [{span.name for span in spans} for spans in every.values()]
+    common = set.intersection(*names) if len(names) > 1 else set()
+    return {
+        warp: [s for s in spans if s.name not in common]
+        if any(s.name not in common and not s.waits for s in spans)
+        else spans
+        for warp, spans in every.items()
+    }
 
 
 def _warp(place: dict[str, Any]) -> Warp:

@@ -1,0 +1,155 @@
+"""Pictures of a measurement, each as PNG and SVG. The one module that imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from kwiki_kernels.profile.iket import Launch, Warp, own_spans, roles
+from kwiki_kernels.roofline import Peaks, Precision
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6db5", "#d9822b", "#3a8f5c", "#b5403a", "#7a5ab0", "#8a8f98"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED)
+WAITING_COLOUR = "#d5d8dd"
+MOST_WARPS = 24
+"""Rows of a timeline; more cannot be read."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel on one workload, for the roofline."""
+
+    label: str
+    flops: int
+    bytes_moved: int
+    latency_us: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.flops / self.bytes_moved
+
+    @property
+    def tflops(self) -> float:
+        """1e12 operations per second."""
+        return self.flops / self.latency_us / 1e6
+
+
+def plot_roofline(
+    points: Sequence[Point], peaks: Peaks, *, gpu: str, precision: Precision, path: Path
+) -> tuple[Path, Path]:
+    """Throughput over arithmetic intensity below the stated peaks; `path` without suffix."""
+    figure, axes = _figure(6.4, 4.2)
+    peak, tbps = peaks.tflops[precision], peaks.hbm_tbps
+    ridge = peak / tbps
+    lowest = min(ridge, *(point.intensity for point in points)) / 6
+    highest = max(ridge, *(point.intensity for point in points)) * 6
+    middle = (lowest * ridge) ** 0.5
+    axes.plot([lowest, ridge, highest], [lowest * tbps, peak, peak], color=GREY, linewidth=2, zorder=1)
+    axes.annotate(
+        f"{tbps:g} TB/s", (middle, middle * tbps), xytext=(-8, 4), textcoords="offset points",
+        ha="right", color=GREY, fontsize=9,
+    )  # fmt: skip
+    axes.annotate(
+        f"{precision} {peak:g} TFLOP/s", (highest, peak), xytext=(-4, 6), textcoords="offset points",
+        ha="right", color=GREY, fontsize=9,
+    )  # fmt: skip
+    for point, colour in zip(points, _cycle(len(points)), strict=True):
+        roof = min(peak, point.intensity * tbps)
+        axes.plot(
+            [point.intensity] * 2, [point.tflops, roof], color=colour, linewidth=1, linestyle=":", zorder=2
+        )
+        axes.scatter(
+            [point.intensity], [point.tflops], color=colour, s=46, zorder=3,
+            label=f"{point.label}: {point.tflops / roof:.0%} of its roof",
+        )  # fmt: skip
+    axes.set(
+        xscale="log", yscale="log", xlim=(lowest, highest),
+        xlabel="arithmetic intensity, FLOP per byte", ylabel="TFLOP/s", title=f"Roofline, {gpu}",
+    )  # fmt: skip
+    axes.set_ylim(top=peak * 2.5)
+    axes.legend(loc="lower right", frameon=False, fontsize=9)
+    return _save(figure, path)
+
+
+def plot_timeline(launch: Launch, *, path: Path) -> tuple[Path, Path]:
+    """One row a warp, grouped by role; waiting in light grey, ranges that all warps have left out."""
+    role_of = roles(launch)
+    rows = sorted(role_of, key=lambda warp: (role_of[warp], warp))[:MOST_WARPS]
+    colour_of = dict(zip(sorted(set(role_of.values())), _cycle(len(set(role_of.values()))), strict=True))
+    figure, axes = _figure(8.0, 1.4 + 0.32 * len(rows))
+    spans_of = own_spans(launch)
+    begin = min(span.start_ns for spans in spans_of.values() for span in spans)
+    for y, warp in enumerate(rows):
+        # The longest lies lowest, waiting on top.
+        for span in sorted(spans_of[warp], key=lambda span: (span.waits, span.start_ns - span.end_ns)):
+            axes.broken_barh(
+                [((span.start_ns - begin) / 1e3, max(span.end_ns - span.start_ns, 32) / 1e3)],
+                (y - 0.36, 0.72),
+                facecolors=WAITING_COLOUR if span.waits else colour_of[role_of[warp]],
+                edgecolor="white",
+                linewidth=0.5,
+            )
+    axes.set_yticks(range(len(rows)), [_row_name(warp, role_of[warp]) for warp in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="us from the first range", title=launch.kernel[:60])
+    axes.grid(axis="y", visible=False)
+    for role, colour in colour_of.items():
+        axes.barh([0], [0], color=colour, label=role)
+    axes.barh([0], [0], color=WAITING_COLOUR, label="waiting")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+    return _save(figure, path)
+
+
+def plot_latencies(rounds: Mapping[str, Sequence[Sequence[float]]], *, path: Path) -> tuple[Path, Path]:
+    """Every sample of each kernel by round, with its median.
+
+    Args:
+        rounds: label to samples [rounds][iterations], us.
+    """
+    figure, axes = _figure(6.4, 1.3 + 0.62 * len(rounds))
+    for y, samples in enumerate(rounds.values()):
+        colour = COLOURS[y % len(COLOURS)]
+        for number, one in enumerate(samples):
+            height = y + 0.22 * (number - (len(samples) - 1) / 2)
+            axes.scatter(one, [height] * len(one), s=9, color=colour, alpha=0.35, linewidths=0)
+        flat = sorted(chain.from_iterable(samples))
+        median = flat[len(flat) // 2]
+        axes.plot([median] * 2, [y - 0.4, y + 0.4], color="#222222", linewidth=1.4)
+        axes.annotate(
+            f"{median:.2f}", (median, y - 0.4), xytext=(0, 2), textcoords="offset points",
+            ha="center", fontsize=8,
+        )  # fmt: skip
+    axes.set_yticks(range(len(rounds)), list(rounds))
+    axes.set_ylim(len(rounds) - 0.4, -0.75)
+    axes.grid(axis="y", visible=False)
+    axes.set(xlabel="device time of one call, us; one row of dots a round", title="Latency")
+    return _save(figure, path)
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e6e8eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _row_name(warp: Warp, role: str) -> str:
+    return f"{role} · CTA {','.join(map(str, warp.cta))} warp {warp.warp}"
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(count)]
+
+
+def _save(figure: Figure, path: Path) -> tuple[Path, Path]:
+    written = (path.with_suffix(".png"), path.with_suffix(".svg"))
+    for target in written:
+        figure.savefig(target, dpi=150)
+    return written

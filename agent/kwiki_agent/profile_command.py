@@ -1,0 +1,87 @@
+"""Gather what the profilers say about one kernel, and draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kwiki_kernels.errors import ProfileError
+from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.job import Job
+from kwiki_kernels.profile import iket, ncu
+from kwiki_kernels.profile.capture import capture_counters, capture_trace
+from kwiki_kernels.roofline import peaks_of
+from kwiki_kernels.task import Task
+
+Gathered = tuple[ncu.KernelCounters | None, iket.Pipeline | None, list[str], list[Path]]
+
+
+def profile(
+    job: Job,
+    verdict: Evaluation,
+    task: Task,
+    *,
+    counters_file: Path | None,
+    trace_file: Path | None,
+    capture: bool,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Gathered:
+    """Counters, time per role, what is missing and why, and the pictures drawn.
+
+    Captures are read from the files given, else made where `capture` allows and kept in `folder`. One
+    that cannot be made is a note, not an error: the rest still says something.
+
+    Raises:
+        ProfileError, OSError: a file given cannot be read.
+    """
+    notes: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    candidate = job.candidates[0]
+
+    counters_text = counters_file.read_text(encoding="utf-8") if counters_file else None
+    trace_text = trace_file.read_text(encoding="utf-8") if trace_file else None
+    counters = ncu.dominant(ncu.read_csv(counters_text)) if counters_text is not None else None
+    launch = iket.read_trace(trace_text)[-1] if trace_text is not None else None
+    if capture and counters is None:
+        say("counting with ncu")
+        try:
+            text = capture_counters(job, candidate)
+            (folder / "ncu.csv").write_text(text, encoding="utf-8")
+            counters = ncu.dominant(ncu.read_csv(text))
+        except ProfileError as error:
+            notes.append(f"no counters: {error}")
+    if capture and launch is None and "iket." in candidate.source:
+        say("tracing with run-iket")
+        try:
+            launch = iket.read_trace(capture_trace(job, candidate, folder))[-1]
+        except ProfileError as error:
+            notes.append(f"no trace: {error}")
+    pipeline = iket.pipeline(launch) if launch else None
+    return counters, pipeline, notes, _draw(verdict, task, launch, folder)
+
+
+def _draw(verdict: Evaluation, task: Task, launch: iket.Launch | None, folder: Path) -> list[Path]:
+    timed = [result for result in verdict.results if result.timing is not None]
+    if not timed and launch is None:
+        return []
+    from kwiki_agent.plots import Point, plot_latencies, plot_roofline, plot_timeline
+
+    pictures: list[Path] = []
+    if launch is not None:
+        pictures += plot_timeline(launch, path=folder / "timeline")
+    if timed:
+        rounds = {result.uuid: result.timing.device_us for result in timed if result.timing}
+        pictures += plot_latencies(rounds, path=folder / "latency")
+    gpu = verdict.environment.gpu
+    peaks = peaks_of(gpu) if gpu else None
+    points = [
+        Point(result.uuid, result.flops, result.bytes_moved, result.timing.median_us)
+        for result in timed
+        if result.flops and result.bytes_moved and result.timing
+    ]
+    if gpu and peaks and points:
+        dtypes = {spec.dtype for spec in task.definition.inputs.values()}
+        precision = "fp8" if any(dtype.startswith("float8") for dtype in dtypes) else "bf16"
+        pictures += plot_roofline(points, peaks, gpu=gpu, precision=precision, path=folder / "roofline")  # type: ignore[arg-type]
+    return pictures
