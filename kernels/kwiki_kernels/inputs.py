@@ -6,6 +6,8 @@ import inspect
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +24,16 @@ Inputs = list[Any]
 """In the definition's order: tensors, and Python numbers for scalars."""
 
 
-Make = Callable[..., dict[str, Any]]
-"""`make(axes, values, layout, spread)` of a task's inputs.py; see `task`."""
+@dataclass(frozen=True)
+class Contents:
+    """The functions of a task's inputs.py, if any; see `task`."""
+
+    layout: Callable[[dict[str, Any], torch.Generator], dict[str, Any]] | None = None
+    values: Callable[[dict[str, Any], torch.Generator, float], dict[str, Any]] | None = None
+
+
+PLAIN = Contents()
+"""All inputs are plain random numbers."""
 
 
 def make_inputs(
@@ -33,7 +43,7 @@ def make_inputs(
     device: str,
     *,
     spread: float = 1.0,
-    make: Make | None = None,
+    contents: Contents = PLAIN,
 ) -> Inputs:
     """Fresh inputs: what the task makes itself, then normal with standard deviation `spread` for
     floats and small for integers.
@@ -42,16 +52,20 @@ def make_inputs(
 
     Raises:
         TaskError: the workload gives no value for a scalar or wants a captured tensor, or the task's
-            `make` fails or gives another shape or dtype than the definition.
+            inputs.py fails or gives another shape or dtype than the definition.
     """
     axes = definition.axis_values(workload.axes)
     generator = torch.Generator(device).manual_seed(_mix(seed, workload))
-    contents = make_contents(definition, workload, generator, seed=seed, spread=spread, make=make)
+    # Only probes off the distribution take their layout from the seed.
+    made = make_layout(definition, workload, contents, seed=0 if spread == 1.0 else seed)
+    if contents.values is not None:
+        scaled = partial(contents.values, axes, generator, spread)
+        made |= _checked(definition, axes, scaled)
     values: Inputs = []
     for name, spec in definition.inputs.items():
         given = workload.inputs.get(name, {"type": "random"})
-        if name in contents:
-            values.append(contents[name])
+        if name in made:
+            values.append(made[name].to(device) if isinstance(made[name], torch.Tensor) else made[name])
         elif given.get("type") == "random":
             shape = tuple(axes[axis] for axis in spec.shape or ())
             values.append(_random(shape, getattr(torch, spec.dtype), generator, spread))
@@ -63,18 +77,10 @@ def make_inputs(
     return values
 
 
-def make_contents(
-    definition: Definition,
-    workload: Workload,
-    values: torch.Generator,
-    *,
-    seed: int = 0,
-    spread: float = 1.0,
-    make: Make | None = None,
+def make_layout(
+    definition: Definition, workload: Workload, contents: Contents, *, seed: int = 0
 ) -> dict[str, Any]:
-    """The scalars, and the inputs that the task makes itself: small beside those that it does not.
-
-    Only probes off the distribution (`spread` other than 1) take their layout from the seed.
+    """The scalars, and on the CPU those inputs that decide how much work there is.
 
     Raises:
         TaskError: as `make_inputs`.
@@ -84,19 +90,11 @@ def make_contents(
         for name, spec in definition.inputs.items()
         if spec.shape is None
     }
-    if make is None:
+    if contents.layout is None:
         return scalars
-    layout = torch.Generator().manual_seed(_mix(0 if spread == 1.0 else seed, workload))
     axes = definition.axis_values(workload.axes)
-    try:
-        made = make(axes | scalars, values, layout, spread)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise TaskError(f"the task's inputs.py fails: {type(error).__name__}: {error}") from error
-    for name, value in made.items():
-        _check_made(definition, axes, name, value)
-    return scalars | {name: value.to(values.device) for name, value in made.items()}
+    generator = torch.Generator().manual_seed(_mix(seed, workload))
+    return scalars | _checked(definition, axes, partial(contents.layout, axes | scalars, generator))
 
 
 def memory_bytes(definition: Definition, workload: Workload) -> int:
@@ -165,14 +163,27 @@ def _double(value: Any) -> Any:
     return value.double() if isinstance(value, torch.Tensor) and value.dtype.is_floating_point else value
 
 
-def _check_made(definition: Definition, axes: dict[str, int], name: str, value: Any) -> None:
-    spec = definition.inputs.get(name)
-    if spec is None or spec.shape is None or not isinstance(value, torch.Tensor):
-        raise TaskError(f"the task's inputs.py makes '{name}', which is no input tensor of {definition.name}")
-    shape = tuple(axes[axis] for axis in spec.shape)
-    if tuple(value.shape) != shape or value.dtype is not getattr(torch, spec.dtype):
-        made = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-        raise TaskError(f"the task's inputs.py makes '{name}' as {made}, must be {spec.dtype} {list(shape)}")
+def _checked(
+    definition: Definition, axes: dict[str, int], make: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """What a function of the task's inputs.py makes, if it is what the definition says."""
+    try:
+        made = make()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise TaskError(f"the task's inputs.py fails: {type(error).__name__}: {error}") from error
+    for name, value in made.items():
+        spec = definition.inputs.get(name)
+        if spec is None or spec.shape is None or not isinstance(value, torch.Tensor):
+            what = f"no input tensor of {definition.name}"
+            raise TaskError(f"the task's inputs.py makes '{name}', which is {what}")
+        shape = tuple(axes[axis] for axis in spec.shape)
+        if tuple(value.shape) != shape or value.dtype is not getattr(torch, spec.dtype):
+            is_now = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+            must_be = f"{spec.dtype} {list(shape)}"
+            raise TaskError(f"the task's inputs.py makes '{name}' as {is_now}, must be {must_be}")
+    return made
 
 
 def _random(

@@ -27,16 +27,16 @@ The reference is the oracle, in float64: `run` gets inputs upcast to float64 and
 Where that is not enough, its module also defines `exact(*inputs, dtype)`, which gets the inputs as
 they are, computes in `dtype` (piece by piece, so that the largest workload fits) and returns it;
 `run` is then what FlashInfer-Trace wants, float32 inside and the definition's dtypes outside. The
-module may define two more: `work(axes, contents)`, a dict with the fields of `roofline.Work`, where
+module may define two more: `work(axes, layout)`, a dict with the fields of `roofline.Work`, where
 shapes alone do not say how much there is to do; and `candidates(*inputs, dtype)`, the slots and
 scores that a `selection` chooses from.
 
-`inputs.py` defines `make(axes, values, layout, spread)`: a dict of those inputs that are not plain
-normal numbers; scalars stand among the axes. `layout`, a torch.Generator on the CPU, draws what
-decides how much work there is (lengths, routing); all timed sets of a workload share it, on every
-machine. `values`, a generator on the GPU, draws the rest and differs from set to set. `spread` is 1,
-or 4 for a probe off the distribution: scale by it what an operator must stand to see scaled.
-The `contents` that `work` gets are this dict and the scalars.
+`inputs.py` makes those inputs that are not plain normal numbers, as a dict, in up to two functions.
+`layout(axes, generator)` draws on the CPU what decides how much work there is, such as lengths and
+routing; scalars stand among its axes. All timed sets of a workload share it, on every machine, and
+`work` gets it and the scalars. `values(axes, generator, spread)` draws on the GPU what differs from
+set to set. `spread` is 1, or 4 for a probe off the distribution: scale by it what an operator must
+stand to see scaled.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from kwiki_kernels.build import BuildError, load_module, run_entry
 from kwiki_kernels.definition import Definition, Workload, tensor_bytes
 from kwiki_kernels.errors import TaskError
-from kwiki_kernels.inputs import Inputs, Make, make_contents, make_inputs
+from kwiki_kernels.inputs import PLAIN, Contents, Inputs, make_inputs, make_layout
 from kwiki_kernels.roofline import Work
 from kwiki_kernels.task import Task
 from kwiki_kernels.tolerance import BY_PRECISION, Tolerance
@@ -24,7 +24,7 @@ class Terms:
     """The terms on which kernels of a task are judged."""
 
     tolerance: Tolerance = BY_PRECISION
-    make: Make | None = None
+    contents: Contents = PLAIN
     work_of: Callable[..., dict[str, Any]] | None = None
     candidates: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None
     """`candidates(*inputs, dtype) -> slots, scores`: what a selection chooses from."""
@@ -33,12 +33,10 @@ class Terms:
         self, definition: Definition, workload: Workload, seed: int, device: str, spread: float
     ) -> Inputs:
         """Fresh inputs, as `make_inputs`."""
-        return make_inputs(definition, workload, seed, device, spread=spread, make=self.make)
+        return make_inputs(definition, workload, seed, device, spread=spread, contents=self.contents)
 
-    def work(self, definition: Definition, workload: Workload, inputs: Inputs | None = None) -> Work:
+    def work(self, definition: Definition, workload: Workload) -> Work:
         """What a timed call must do.
-
-        Without `inputs`, those that the task makes itself are made on the CPU, and no others.
 
         Raises:
             TaskError: the task's `work` fails or returns something else.
@@ -47,12 +45,9 @@ class Terms:
         if self.work_of is None:
             read, written = (tensor_bytes(specs, axes) for specs in (definition.inputs, definition.outputs))
             return Work(bytes_read=read, bytes_written=written)
-        if inputs is None:
-            contents = make_contents(definition, workload, torch.Generator(), make=self.make)
-        else:
-            contents = dict(zip(definition.inputs, inputs, strict=True))
+        layout = make_layout(definition, workload, self.contents)
         try:
-            return Work.model_validate(self.work_of(axes, contents))
+            return Work.model_validate(self.work_of(axes, layout))
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
@@ -84,20 +79,20 @@ def load_reference(task: Task, folder: Path) -> tuple[Callable[..., Any], Terms]
         raise TaskError(f"{task.name}: a selection needs candidates(*inputs, dtype) beside its reference")
     return getattr(module, "exact", run), Terms(
         tolerance=task.tolerance,
-        make=_make(task, folder),
+        contents=_contents(task, folder),
         work_of=getattr(module, "work", None),
         candidates=candidates,
     )
 
 
-def _make(task: Task, folder: Path) -> Make | None:
+def _contents(task: Task, folder: Path) -> Contents:
     if "inputs.py" not in task.files:
-        return None
+        return PLAIN
     try:
         module = load_module(task.files["inputs.py"], folder / "task_inputs.py")
     except BuildError as error:
         raise TaskError(f"{task.name}: inputs.py cannot be used: {error}") from error
-    make = getattr(module, "make", None)
-    if not callable(make):
-        raise TaskError(f"{task.name}: inputs.py defines no make(axes, values, layout, spread)")
-    return make  # type: ignore[no-any-return]
+    contents = Contents(getattr(module, "layout", None), getattr(module, "values", None))
+    if contents == PLAIN:
+        raise TaskError(f"{task.name}: inputs.py defines neither layout(...) nor values(...)")
+    return contents

@@ -54,7 +54,7 @@ class Trial:
         self.inputs = self._values(0)
         self.outputs = poisoned_outputs(definition, workload, device)
         self.contest_passed: bool | None = None
-        self.work = terms.work(definition, workload, self.inputs)
+        self.work = terms.work(definition, workload)
 
     def judge(self, protocol: Protocol, path: Path) -> WorkloadResult:
         """Check and time; `path` is the kernel's file, to point at the line that failed.

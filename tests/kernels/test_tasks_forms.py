@@ -94,11 +94,11 @@ def test_axes_that_contradict_the_definition_are_refused_with_their_line(
         (
             "tolerance.json",
             '{"matched_ratio": 2}',
-            "tolerance.json: matched_ratio: Input should be less than",
+            "tolerance.json: matched_ratio: Extra inputs are not permitted",
         ),
         ("tolerance.json", '{"contest": {"atol": 1}}', "tolerance.json: contest.rtol: Field required"),
         ("inputs.py", "import nowhere", "inputs.py cannot be used: ModuleNotFoundError"),
-        ("inputs.py", "made = 1", "inputs.py defines no make"),
+        ("inputs.py", "made = 1", "inputs.py defines neither layout"),
         ("tolerance.json", '{"selection": true}', "a selection needs candidates"),
         (
             "reference.py",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from kwiki_kernels.build import load_module
-from kwiki_kernels.inputs import expected_outputs, make_contents
+from kwiki_kernels.inputs import expected_outputs, make_layout
 from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import load_reference
 
@@ -135,7 +135,7 @@ def test_moe_routing_is_the_same_in_float32(tmp_path: Path) -> None:
     _, terms = load_reference(task, tmp_path)
     route = load_module(task.reference, tmp_path / "plain.py").route
     for workload in task.workloads:
-        made = make_contents(task.definition, workload, torch.Generator(), make=terms.make)
+        made = make_layout(task.definition, workload, terms.contents)
         logits, bias = made["routing_logits"], made["routing_bias"]
         wide, narrow = (
             route(logits.to(t), bias.to(t))[0].sort().values for t in (torch.float64, torch.float32)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from kwiki_kernels.definition import Workload
 from kwiki_kernels.errors import TaskError
-from kwiki_kernels.inputs import make_contents
+from kwiki_kernels.inputs import Contents, make_layout
 from kwiki_kernels.roofline import PEAKS, Work, floor_us, peaks_of, roofline_us
 from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import Terms, load_reference
@@ -28,10 +28,8 @@ def terms_of(name: str, folder: Path) -> tuple[Task, Terms]:
     return task, load_reference(task, folder)[1]
 
 
-def contents(task: Task, terms: Terms, workload: Workload, **given: Any) -> dict[str, Any]:
-    return make_contents(
-        task.definition, workload, torch.Generator().manual_seed(1), make=terms.make, **given
-    )
+def layout(task: Task, terms: Terms, workload: Workload) -> dict[str, Any]:
+    return make_layout(task.definition, workload, terms.contents)
 
 
 def sized(task: Task, **axes: int) -> Workload:
@@ -57,8 +55,8 @@ def test_timed_sets_share_a_layout_and_probes_have_their_own(name: str, tmp_path
 def test_gdn_splits_sequences_unevenly_and_normalises_q_and_k(tmp_path: Path) -> None:
     task, terms = terms_of("gdn_prefill", tmp_path)
     skews = []
-    for workload in task.workloads[::8]:
-        made = contents(task, terms, workload)
+    for workload in task.workloads:
+        made = layout(task, terms, workload)
         lengths = made["cu_seqlens"].diff()
         assert int(made["cu_seqlens"][0]) == 0
         assert int(lengths.sum()) == workload.axes["total_seq_len"]
@@ -66,20 +64,22 @@ def test_gdn_splits_sequences_unevenly_and_normalises_q_and_k(tmp_path: Path) ->
         if len(lengths) >= 20:
             skews.append(float(lengths.max() / lengths.double().mean()))
     assert statistics.mean(skews) > 3
-    norms = torch.linalg.vector_norm(made["k"].double(), dim=-1)
+    shorter = shrunk("gdn_prefill")
+    _, k, *_ = terms.inputs(shorter.definition, shorter.workloads[0], 0, "cpu", 4.0)
+    norms = torch.linalg.vector_norm(k.double(), dim=-1)
     torch.testing.assert_close(norms, torch.ones_like(norms), rtol=5e-3, atol=0.0)
 
 
 def test_more_sequences_than_tokens_leave_some_empty(tmp_path: Path) -> None:
     task, terms = terms_of("gdn_prefill", tmp_path)
-    made = contents(task, terms, sized(task, total_seq_len=3, num_seqs=5, len_cu_seqlens=6))
+    made = layout(task, terms, sized(task, total_seq_len=3, num_seqs=5, len_cu_seqlens=6))
     assert made["cu_seqlens"].diff().min() == 0
     assert made["cu_seqlens"][-1] == 3
 
 
 def test_dsa_index_lists_follow_the_published_histogram(tmp_path: Path) -> None:
     task, terms = terms_of("dsa_attention", tmp_path)
-    rows = contents(task, terms, sized(task, num_tokens=2000, num_pages=20_000))["sparse_indices"]
+    rows = layout(task, terms, sized(task, num_tokens=2000, num_pages=20_000))["sparse_indices"]
     lengths = (rows >= 0).sum(1)
     quartiles = torch.quantile(lengths.double(), torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
     published = torch.tensor([16.0, 33.0, 225.0], dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_dsa_index_lists_follow_the_published_histogram(tmp_path: Path) -> None:
 def test_dsa_index_lists_are_prefixes_on_pages_of_their_own(tmp_path: Path) -> None:
     task, terms = terms_of("dsa_attention", tmp_path)
     seen: set[int] = set()
-    for row in contents(task, terms, sized(task, num_tokens=60, num_pages=8462))["sparse_indices"]:
+    for row in layout(task, terms, sized(task, num_tokens=60, num_pages=8462))["sparse_indices"]:
         length = int((row >= 0).sum())
         named = row[:length].long()
         assert (row[length:] == -1).all()
@@ -110,7 +110,7 @@ def test_dsa_index_lists_are_prefixes_on_pages_of_their_own(tmp_path: Path) -> N
 
 def test_the_dsa_table_gives_each_sequence_pages_of_its_own(tmp_path: Path) -> None:
     task, terms = terms_of("dsa_indexer", tmp_path)
-    made = contents(task, terms, sized(task, batch_size=5, max_num_pages=40, num_pages=300))
+    made = layout(task, terms, sized(task, batch_size=5, max_num_pages=40, num_pages=300))
     used = -(-made["seq_lens"] // 64)
     assert int(used.max()) == 40
     pages = [
@@ -178,7 +178,7 @@ def test_the_dsa_indexer_reads_no_keys_of_sequences_that_it_selects_whole(tmp_pa
 def test_grouped_gemm_reads_no_matrix_of_an_empty_group(tmp_path: Path) -> None:
     task, terms = terms_of("grouped_gemm", tmp_path)
     workload = sized(task, total_rows=10, groups=64, N=8, K=8)
-    ends = contents(task, terms, workload)["group_ends"].tolist()
+    ends = layout(task, terms, workload)["group_ends"].tolist()
     busy = sum(a < b for a, b in itertools.pairwise([0, *ends]))
     assert 1 < busy <= 10
     assert terms.work(task.definition, workload).bytes_read == 2 * (10 * 8 + busy * 64) + 4 * 64
@@ -230,7 +230,7 @@ def test_contents_that_contradict_the_definition_are_the_tasks_fault(
     made: dict[str, Any], problem: str
 ) -> None:
     task = shrunk("gdn_decode")
-    terms = Terms(make=lambda *_: made)
+    terms = Terms(contents=Contents(values=lambda *_: made))
     with pytest.raises(TaskError, match=problem):
         terms.inputs(task.definition, task.workloads[0], 0, "cpu", 1.0)
 

@@ -16,23 +16,21 @@ FULL_SPAN = 1.2
 PART_SPAN = 1.03
 
 
-def make(
-    axes: dict[str, int], _values: torch.Generator, layout: torch.Generator, _spread: float
-) -> dict[str, torch.Tensor]:
-    """Only the lists; queries and caches are plain normal numbers, which `_spread` scales."""
+def layout(axes: dict[str, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Only the lists; queries and caches are plain normal numbers."""
     topk, page = axes["topk"], axes["page_size"]
     slots = axes["num_pages"] * page
     indices = torch.full((axes["num_tokens"], topk), -1, dtype=torch.int32)
     odds = torch.tensor([float(count) for _, _, count in LENGTHS])
     first = page
     for row in indices:
-        least, largest, _ = LENGTHS[int(torch.multinomial(odds, 1, generator=layout))]
+        least, largest, _ = LENGTHS[int(torch.multinomial(odds, 1, generator=generator))]
         # Even on a logarithmic scale: the published quartiles lie low in their ranges.
-        length = int(least * ((largest + 1) / least) ** float(torch.rand(1, generator=layout)))
+        length = int(least * ((largest + 1) / least) ** float(torch.rand(1, generator=generator)))
         length = min(length, topk, slots)
         full = length == topk
         span = min(slots, int(length * (FULL_SPAN if full else PART_SPAN)))
-        named = torch.randperm(span, generator=layout)[:length]
+        named = torch.randperm(span, generator=generator)[:length]
         named = named if full else named.sort().values
         row[:length] = (first + named) % slots
         first += -(-span // page) * page

@@ -48,11 +48,11 @@ def exact(
     return output, lse
 
 
-def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+def work(axes: dict[str, int], layout: dict[str, torch.Tensor]) -> dict[str, object]:
     """Cache entries that are named move once; the rest of the cache does not move."""
     tokens, heads = axes["num_tokens"], axes["num_qo_heads"]
     latent, width = axes["head_dim_ckv"], axes["head_dim_ckv"] + axes["head_dim_kpe"]
-    named = contents["sparse_indices"]
+    named = layout["sparse_indices"]
     named = named[named >= 0]
     per_token = 2 * heads * width + 4 * axes["topk"]
     return {

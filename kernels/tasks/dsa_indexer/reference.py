@@ -56,10 +56,10 @@ def _keys(pages: torch.Tensor, width: int, dtype: torch.dtype) -> torch.Tensor:
     return (values.to(dtype) * scales[..., None].to(dtype)).flatten(0, 1)
 
 
-def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+def work(axes: dict[str, int], layout: dict[str, torch.Tensor]) -> dict[str, object]:
     """A sequence no longer than `topk` needs no scores: all its positions are chosen."""
     batch, heads, width = axes["batch_size"], axes["num_index_heads"], axes["index_head_dim"]
-    lengths = contents["seq_lens"].long()
+    lengths = layout["seq_lens"].long()
     scored = lengths[lengths > axes["topk"]]
     pages = int((-(-lengths // axes["page_size"])).sum())
     return {

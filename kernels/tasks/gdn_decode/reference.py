@@ -57,7 +57,7 @@ def _softplus(x: torch.Tensor) -> torch.Tensor:
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
-def work(axes: dict[str, int], _contents: dict[str, object]) -> dict[str, object]:
+def work(axes: dict[str, int], _layout: dict[str, object]) -> dict[str, object]:
     """The state is read and written once; three products with it."""
     batch, heads = axes["batch_size"], axes["num_v_heads"]
     token = 2 * axes["head_size"] * (axes["num_q_heads"] + axes["num_k_heads"] + heads) + 2 * 2 * heads

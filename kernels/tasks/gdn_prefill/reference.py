@@ -102,7 +102,7 @@ def _softplus(x: torch.Tensor) -> torch.Tensor:
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
-def work(axes: dict[str, int], _contents: dict[str, object]) -> dict[str, object]:
+def work(axes: dict[str, int], _layout: dict[str, object]) -> dict[str, object]:
     """Tokens move once, states in and out; FLOPs of the chunk form with 64 tokens a chunk."""
     tokens, heads, size = axes["total_seq_len"], axes["num_v_heads"], axes["head_size"]
     token = 2 * size * (axes["num_q_heads"] + axes["num_k_heads"] + heads) + 2 * 2 * heads

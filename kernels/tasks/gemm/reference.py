@@ -8,7 +8,7 @@ def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b.T
 
 
-def work(axes: dict[str, int], _contents: dict[str, object]) -> dict[str, object]:
+def work(axes: dict[str, int], _layout: dict[str, object]) -> dict[str, object]:
     """Each matrix moves once, in bfloat16; 2 MNK FLOPs."""
     m, n, k = axes["M"], axes["N"], axes["K"]
     return {

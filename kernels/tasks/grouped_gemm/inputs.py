@@ -6,11 +6,9 @@ SKEW = 1.0
 """Standard deviation of the logarithm of a group's expected share."""
 
 
-def make(
-    axes: dict[str, int], _values: torch.Generator, layout: torch.Generator, _spread: float
-) -> dict[str, torch.Tensor]:
+def layout(axes: dict[str, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
     """Rows choose groups independently, with log-normal odds."""
-    odds = (SKEW * torch.randn(axes["groups"], generator=layout)).exp()
-    chosen = torch.multinomial(odds, axes["total_rows"], replacement=True, generator=layout)
+    odds = (SKEW * torch.randn(axes["groups"], generator=generator)).exp()
+    chosen = torch.multinomial(odds, axes["total_rows"], replacement=True, generator=generator)
     sizes = torch.bincount(chosen, minlength=axes["groups"])
     return {"group_ends": sizes.cumsum(0).to(torch.int32)}

@@ -13,10 +13,10 @@ def run(a: torch.Tensor, b: torch.Tensor, group_ends: torch.Tensor) -> torch.Ten
     return c
 
 
-def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+def work(axes: dict[str, int], layout: dict[str, torch.Tensor]) -> dict[str, object]:
     """Matrices of empty groups need not be read."""
     rows, n, k = axes["total_rows"], axes["N"], axes["K"]
-    ends = contents["group_ends"].tolist()
+    ends = layout["group_ends"].tolist()
     busy = sum(first < last for first, last in itertools.pairwise([0, *ends]))
     return {
         "bytes_read": 2 * (rows * k + busy * n * k) + 4 * len(ends),

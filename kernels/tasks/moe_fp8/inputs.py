@@ -19,16 +19,14 @@ TIE = 1e-6
 """Ten times the rounding of a float32 sigmoid."""
 
 
-def make(
-    axes: dict[str, int], _values: torch.Generator, layout: torch.Generator, _spread: float
-) -> dict[str, torch.Tensor]:
-    """Who goes where decides how much work there is; `_spread` scales what the judge draws."""
+def layout(axes: dict[str, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Who goes where decides how much work there is."""
     tokens, experts, first = axes["seq_len"], axes["num_experts"], axes["local_expert_offset"]
-    bias = (BIAS_SPREAD * torch.randn(experts, generator=layout)).bfloat16()
+    bias = (BIAS_SPREAD * torch.randn(experts, generator=generator)).bfloat16()
     logits = torch.empty(tokens, experts)
     again = torch.arange(tokens)
     while len(again):
-        logits[again] = torch.randn(len(again), experts, generator=layout)
+        logits[again] = torch.randn(len(again), experts, generator=generator)
         logits[0, first] = logits[0, first].abs() + LIFT
         again = again[_tied(logits[again].double().sigmoid() + bias.double())]
     return {"routing_logits": logits, "routing_bias": bias}

@@ -95,12 +95,12 @@ def _scaled(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return values * scales
 
 
-def work(axes: dict[str, int], contents: dict[str, torch.Tensor]) -> dict[str, object]:
+def work(axes: dict[str, int], layout: dict[str, torch.Tensor]) -> dict[str, object]:
     """Weights of experts that got a token and hidden states of tokens that got an expert; all outputs."""
     hidden, inner, tokens = axes["hidden_size"], axes["intermediate_size"], axes["seq_len"]
     blocks = axes["num_hidden_blocks"]
-    experts, _ = route(contents["routing_logits"].double(), contents["routing_bias"].double())
-    local = experts - contents["local_expert_offset"]
+    experts, _ = route(layout["routing_logits"].double(), layout["routing_bias"].double())
+    local = experts - layout["local_expert_offset"]
     here = (local >= 0) & (local < axes["num_local_experts"])
     active = len(local[here].unique())
     weights = 3 * hidden * inner

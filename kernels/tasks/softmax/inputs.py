@@ -6,10 +6,8 @@ PROBE_SPREAD = 32.0
 """The largest of a thousand such numbers is about 100; exp(89) is infinite in float32."""
 
 
-def make(
-    axes: dict[str, int], values: torch.Generator, _layout: torch.Generator, spread: float
-) -> dict[str, torch.Tensor]:
+def values(axes: dict[str, int], generator: torch.Generator, spread: float) -> dict[str, torch.Tensor]:
     """Normal numbers of standard deviation 1, or `PROBE_SPREAD`."""
     shape = (axes["rows"], axes["width"])
-    logits = torch.empty(shape, dtype=torch.bfloat16, device=values.device)
-    return {"logits": logits.normal_(0.0, 1.0 if spread == 1.0 else PROBE_SPREAD, generator=values)}
+    logits = torch.empty(shape, dtype=torch.bfloat16, device=generator.device)
+    return {"logits": logits.normal_(0.0, 1.0 if spread == 1.0 else PROBE_SPREAD, generator=generator)}
