@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +19,6 @@ from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, supervise
 from kwiki_kernels.messages import (
     Broken,
-    Building,
     Built,
     Confined,
     Done,
@@ -229,24 +229,12 @@ def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log
 
 def forged(course: Course) -> bool:
     """Whether messages came that the child cannot have sent: one too many, or out of turn."""
-    steps = [type(m) for m in course.messages if not isinstance(m, Building | Started | Judged | Measured)]
-    order = [kind for kind in (Confined, Built, Ready, Broken, Failed, Done) if kind in steps]
-    runs = [m for m in course.messages if isinstance(m, Built | Ready | Started | Judged | Done)]
-    open_uuid, begun = None, set[str]()
-    for message in runs:
-        match message:
-            case Started(uuid=uuid):
-                if open_uuid or uuid in begun or not course.said(Built):
-                    return True
-                open_uuid = uuid
-                begun.add(uuid)
-            case Judged(result=result):
-                if result.uuid != open_uuid:
-                    return True
-                open_uuid = None
-            case Built() | Ready() if begun:
-                return True
-    return steps != order
+    letters = {Confined: "c", Built: "b", Ready: "r", Started: "s", Judged: "j", Done: "d"}
+    turns = "".join(letters.get(type(message), "") for message in course.messages)
+    started = [message.uuid for message in course.messages if isinstance(message, Started)]
+    judged = [message.result.uuid for message in course.messages if isinstance(message, Judged)]
+    in_turn = re.fullmatch("c?(b(r?(sj)*s?)d?)?", turns) is not None
+    return not in_turn or judged != started[: len(judged)] or len(set(started)) < len(started)
 
 
 def _possible(result: WorkloadResult, job: Job) -> WorkloadResult:
