@@ -27,7 +27,8 @@ def layout(axes: dict[str, int], generator: torch.Generator) -> dict[str, torch.
     again = torch.arange(tokens)
     while len(again):
         logits[again] = torch.randn(len(again), experts, generator=generator)
-        logits[0, first] = logits[0, first].abs() + LIFT
+        if again[0] == 0:
+            logits[0, first] = logits[0, first].abs() + LIFT
         again = again[_tied(logits[again].double().sigmoid() + bias.double())]
     return {"routing_logits": logits, "routing_bias": bias}
 
