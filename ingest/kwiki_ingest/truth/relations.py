@@ -81,9 +81,11 @@ def links_in_text(book: Book) -> Iterator[Finding]:
 def orphans(book: Book) -> Iterator[Finding]:
     """Somebody names each reference page: another page, or the index. Lessons are found by search."""
     named: set[str] = set()
+    aliases = _aliases(book)
     for leaf in book.leaves:
         front = leaf.page.front
-        named.update({*front.related, *front.supersedes, *front.contradicts} - {front.id})
+        for target in (*front.related, *front.supersedes, *front.contradicts):
+            named.update({target, *aliases.get(target, ())} - {front.id})
     for path, prose in _texts(book):
         ids = {posixpath.basename(_resolved(path, t)).removesuffix(".md") for _, t in _targets(prose)}
         named.update(ids - {posixpath.basename(path).removesuffix(".md")})

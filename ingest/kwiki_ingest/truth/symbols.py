@@ -171,7 +171,7 @@ def _stamp() -> list[Any]:
 
 
 def _introspect() -> dict[str, Any]:
-    command = [sys.executable, introspect.__file__]
+    command = [sys.executable, "-P", introspect.__file__]  # -P: its neighbours are no top-level modules
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=INTROSPECTION_LIMIT_S, check=False, encoding="utf-8"
     )
