@@ -22,6 +22,7 @@ from kwiki_agent.progress import Progress
 from kwiki_agent.report import candidate_table
 from kwiki_agent.runs import RunFolder, list_runs, open_run
 from kwiki_agent.start import make_loop, new_run
+from kwiki_agent.table import aligned
 from kwiki_agent.trials import history
 
 EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
@@ -119,9 +120,8 @@ def _print_result(run: RunFolder, args: argparse.Namespace) -> None:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned(rows):
+        print(line)
 
 
 def _experiment(args: argparse.Namespace) -> int:
