@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from kwiki_kernels.evaluation import Evaluation, Status
-from kwiki_kernels.isolation import ALL, Level, confine_files, deny
+from kwiki_kernels.isolation import ALL, Level
 from kwiki_kernels.job import Defences
 from kwiki_kernels.judge import run_job
 
@@ -19,16 +22,21 @@ REFERENCE = str(ROOT / "kernels" / "tasks" / "rmsnorm" / "reference.py")
 READS = "raise ValueError(open({path!r}, 'rb').read(9))"
 
 
+TRY = """
+import sys
+from pathlib import Path
+from kwiki_kernels.isolation import confine_files, deny
+try:
+    confine_files(Path("/tmp")) if sys.argv[1] == "files" else deny(sys.argv[1])
+except OSError:
+    sys.exit(1)
+"""
+
+
+@functools.cache
 def offered(level: Level) -> bool:
     """Whether this machine's kernel has the level; tried in a child, as there is no way back."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            confine_files(Path("/tmp")) if level == "files" else deny(level)
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(pid, 0)[1] == 0
+    return subprocess.run([sys.executable, "-c", TRY, level], check=False).returncode == 0
 
 
 def needs(level: Level) -> pytest.MarkDecorator:
