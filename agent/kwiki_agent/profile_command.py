@@ -36,7 +36,8 @@ def profile(
         ProfileError, OSError: a file given cannot be read.
     """
     notes: list[str] = []
-    folder.mkdir(parents=True, exist_ok=True)
+    if capture or trace_file:
+        folder.mkdir(parents=True, exist_ok=True)
     candidate = job.candidates[0]
 
     counters_text = counters_file.read_text(encoding="utf-8") if counters_file else None

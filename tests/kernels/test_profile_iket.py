@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +106,15 @@ def test_what_is_no_trace_is_refused_in_one_sentence(text: str) -> None:
 def test_a_kernel_without_ranges_is_told_to_get_some() -> None:
     with pytest.raises(ProfileError, match="put iket ranges into the kernel"):
         iket.read_trace('{"stringTable": [], "locationTable": [], "launches": []}')
+
+
+def test_every_field_that_is_read_is_one_that_the_installed_writer_knows() -> None:
+    known = b""
+    for distribution in ("nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core"):
+        for file in importlib.metadata.files(distribution) or []:
+            if "iket" in file.parts and file.suffix == ".so":
+                known += Path(str(file.locate())).read_bytes()
+    sample = json.loads(trace(*PRODUCER_CONSUMER))
+    fields = {*sample, "graphLaunches", "ctaId", "warpId", "kernelName", "ranges"}
+    fields |= {"rangeNameIdx", "warpLocIdxs", "startTs", "endTs"}
+    assert not [field for field in fields if field.encode() not in known]
