@@ -253,7 +253,7 @@ def _card(hit: Hit) -> Card:
         "title": hit.title,
         "status": str(hit.status),
         "confidence": str(hit.confidence),
-        "text": hit.text,
+        "text": hit.claim or hit.text,
         "knobs": [_advice(knob.model_dump()) for knob in hit.knobs],
     }
 

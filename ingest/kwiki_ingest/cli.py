@@ -196,7 +196,7 @@ def _card(hit: Hit) -> str:
     legs = ", ".join(f"{leg} {rank}" for leg, rank in hit.ranks.items())
     head = f"{hit.page_id}: {hit.title}\n  {where}\n"
     facts = f"  {hit.type}, {', '.join(hit.arch)}, {hit.status}, {hit.confidence}; rank by {legs}\n"
-    lines = [line for line in hit.text.split("\n") if line.strip()]
+    lines = [line for line in (hit.claim or hit.text).split("\n") if line.strip()]
     shown = "\n".join(f"    {line[:160]}" for line in lines[:8]) + ("\n    ..." if len(lines) > 8 else "")
     bounds = [("applies when", hit.valid_when), ("not when", hit.not_when)]
     limits = "".join(f"  {name}: {text}\n" for name, text in bounds if text)

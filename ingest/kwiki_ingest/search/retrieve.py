@@ -81,6 +81,8 @@ class Hit:
     similarity: float | None = None
     valid_when: str | None = None
     not_when: str | None = None
+    claim: str | None = None
+    """What a lesson says; None for reference pages."""
     needs_recheck: str | None = None
 
 
@@ -297,4 +299,5 @@ def _hit(
         similarity=similarity,
         valid_when=front.get("valid_when"),
         not_when=front.get("not_when"),
+        claim=front.get("claim"),
     )
