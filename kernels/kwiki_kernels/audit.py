@@ -10,9 +10,11 @@ on values find, and `docs/security.md` says what neither does.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 
 from kwiki_kernels.host_code import Refusal, computations
 from kwiki_kernels.names import dotted, imported_names
@@ -22,7 +24,7 @@ ANY_NAME_OF = {
     "__future__", "abc", "collections", "collections.abc", "dataclasses", "enum", "itertools", "math",
     "typing",
 }  # fmt: skip
-"""Modules of which every name may be used."""
+"""Modules of which every public name may be used that is theirs; what they import is not."""
 
 DTYPES = {
     "bfloat16", "bool", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int16", "int32",
@@ -50,10 +52,11 @@ ONLY = {
 """Modules of which only these names may be used. ctypes packs launch arguments, and no more than that."""
 
 NEVER = {
-    "cutlass.base_dsl", "cutlass.cute.testing", "cutlass.torch",
+    "cutlass.base_dsl", "cutlass.cute.export", "cutlass.cute.runtime.load_module", "cutlass.cute.testing",
+    "cutlass.torch", "dataclasses.make_dataclass", "typing.ForwardRef", "typing.get_type_hints",
     "triton.backends", "triton.compiler", "triton.knobs", "triton.runtime", "triton.testing",
 }  # fmt: skip
-"""Parts of the languages that reach beyond writing a kernel."""
+"""What reaches beyond writing a kernel, or evaluates text."""
 
 BUILTINS = {
     "__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile", "delattr", "eval",
@@ -61,7 +64,8 @@ BUILTINS = {
 }  # fmt: skip
 ATTRIBUTES = {
     "builtins", "ctypes", "gc", "importlib", "inspect", "numpy", "os", "pathlib", "subprocess", "sys",
-    "threading", "torch",  # modules that another module lets through
+    "logging", "np", "operator", "shutil", "signal", "socket", "tempfile", "threading", "torch", "types",
+    "warnings",  # modules that another module lets through
     "ag_frame", "cr_frame", "f_back", "f_globals", "f_locals", "gi_frame", "tb_frame",
     "contents", "elapsed_time", "from_address", "from_buffer", "in_dll", "mro", "synchronize",
 }  # fmt: skip
@@ -203,8 +207,20 @@ def _name_allowed(path: str) -> bool:
         parent, _, last = path.rpartition(".")
         return path in ONLY[root] or (last == "itemsize" and parent in ONLY[root])
     if root in ANY_NAME_OF:
-        return bool(rest)
+        return bool(rest) and path not in NEVER and _is_its_own(path)
     return _in_a_language(path)
+
+
+def _is_its_own(path: str) -> bool:
+    """Whether a module of the standard library means this name for others: `enum.sys` it does not."""
+    if path in ANY_NAME_OF:
+        return True
+    module, _, name = path.rpartition(".")
+    if module not in ANY_NAME_OF:
+        return _is_its_own(module)  # an attribute of a name, such as `Enum.value`
+    found = importlib.import_module(module)
+    public = getattr(found, "__all__", None) or [name for name in dir(found) if not name.startswith("_")]
+    return name in public and not isinstance(getattr(found, name, None), ModuleType)
 
 
 def _leads_on(path: str) -> bool:
@@ -215,7 +231,9 @@ def _leads_on(path: str) -> bool:
 def _in_a_language(path: str) -> bool:
     if any(path == part or path.startswith(f"{part}.") for part in NEVER):
         return False
-    return path.split(".", maxsplit=1)[0] in {"cutlass", "triton"}
+    root, *parts = path.split(".")
+    reached = any(part in ATTRIBUTES or (part[0] == "_" and part != "_mlir") for part in parts)
+    return root in {"cutlass", "triton"} and not reached
 
 
 def _hidden(name: str) -> bool:
