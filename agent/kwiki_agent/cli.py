@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--no-cards", action="store_true", help="do not ask the wiki")
     run.add_argument("--search-only", action="store_true", help="no ablation, no confirmation")
+    run.add_argument("--stop-at", type=float, metavar="SCORE", help="end the search once a candidate has it")
     run.add_argument("--spool", type=Path, help="judge elsewhere: write jobs to this folder")
     run.add_argument("--id", help="name of the run (default: task, arch, time, seed)")
 

@@ -63,6 +63,7 @@ def _run(args: argparse.Namespace) -> int:
         seed=args.seed,
         use_cards=not args.no_cards,
         search_only=args.search_only,
+        stop_at=args.stop_at,
     )
     return _drive(run, args)
 

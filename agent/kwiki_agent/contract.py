@@ -40,6 +40,8 @@ class Contract(Record):
     use_cards: bool = True
     search_only: bool = False
     """Stop after the search, without ablation and confirmation: for experiments on the search itself."""
+    stop_at: float | None = None
+    """End the search with the round that reaches this score."""
     seed: int = 0
     protocol: Protocol = Protocol()
     executor: Literal["local", "spool"] = "local"

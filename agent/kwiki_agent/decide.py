@@ -65,19 +65,24 @@ def _lead_by_static_score(
     return Promotion(leader.candidate.id, None)
 
 
-def next_phase(contract: Contract, state: RunState, spent_s: float) -> tuple[Phase, str | None]:
+def next_phase(
+    contract: Contract, state: RunState, *, spent_s: float, best_score: float | None
+) -> tuple[Phase, str | None]:
     """The phase of the next round, and why the run stops if it does.
 
     Search until the budget, three stalled rounds or an empty proposal; then ablate around the
-    incumbent once; then confirm the
-    winner, dispatched by shape where that pays, beside default and baselines in one lease; then stop.
+    incumbent once; then confirm the winner,
+    dispatched by shape where that pays, beside default and baselines in one lease; then stop.
 
     Args:
         spent_s: seconds of building and judging so far.
+        best_score: of all candidates so far, None where none has one.
     """
     phase = state["phase"]
+    reached = contract.stop_at is not None and best_score is not None and best_score >= contract.stop_at
     searched_out = (
-        not state["batch"]
+        reached
+        or not state["batch"]
         or state["searched"] >= contract.max_candidates
         or state["stalled"] >= STALLED_BEFORE_STOP
     )
@@ -88,13 +93,17 @@ def next_phase(contract: Contract, state: RunState, spent_s: float) -> tuple[Pha
             return "search", None
         if state.get("incumbent") is None:
             return "search", "no candidate passed"
-        return ("search", _why_search_ended(contract, state)) if contract.search_only else ("ablate", None)
+        if contract.search_only:
+            return "search", f"score {contract.stop_at} was reached" if reached else _why_ended(
+                contract, state
+            )
+        return "ablate", None
     if phase == "ablate":
         return "confirm", None
-    return "confirm", _why_search_ended(contract, state)
+    return "confirm", _why_ended(contract, state)
 
 
-def _why_search_ended(contract: Contract, state: RunState) -> str:
+def _why_ended(contract: Contract, state: RunState) -> str:
     if state["searched"] >= contract.max_candidates:
         return f"all {contract.max_candidates} candidates of the budget were tried"
     return "the search brought nothing more"

@@ -1,7 +1,7 @@
 """Does the wiki help? Pairs of runs: one without lessons, one with the lessons of the first.
 
 Each seed gets a wiki of its own, a copy of the given one. The first run searches, ablates, confirms and
-writes its lessons there; the second only searches, with another seed. What is counted is how many
+writes its lessons there; the second only searches, with another seed, until it is near enough. What is counted is how many
 candidates each needed to come within 5 % of the first run's best score.
 """
 
@@ -75,15 +75,22 @@ def _pair(
     if not own_wiki.exists():
         shutil.copytree(wiki, own_wiki)
     first = _run(task, own_wiki, folder, f"first-{seed}", [*options, "--seed", str(seed)])
-    second_options = [*options, "--seed", str(seed + SECOND_SEED_OFFSET), "--search-only"]
-    second = _run(task, own_wiki, folder, f"second-{seed}", second_options)
     leader = best(first)
     if leader is None or leader.score is None:
         raise AgentError(
             f"run first-{seed} has no candidate that passed: see {folder}/first-{seed}/report.md"
         )
-    follower = best(second)
     goal = NEAR_ENOUGH * leader.score
+    second_options = [
+        *options,
+        "--seed",
+        str(seed + SECOND_SEED_OFFSET),
+        "--search-only",
+        "--stop-at",
+        str(goal),
+    ]
+    second = _run(task, own_wiki, folder, f"second-{seed}", second_options)
+    follower = best(second)
     pair = Pair(
         seed=seed,
         first_best=leader.score,

@@ -27,7 +27,15 @@ from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
 from kwiki_agent.runs import RunFolder
 from kwiki_agent.state import Card, KnobAdvice, RunState, Stage
-from kwiki_agent.trials import BASELINE, Trial, default_candidate, fastest_by_workload, history, last_verdict
+from kwiki_agent.trials import (
+    BASELINE,
+    Trial,
+    best,
+    default_candidate,
+    fastest_by_workload,
+    history,
+    last_verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,10 @@ def decide(state: RunState, loop: Loop) -> RunState:
         v.build_s + v.judge_s for job in loop.run.judged_jobs() for v in loop.run.evaluations(job).values()
     )
     after: RunState = {**state, **changed}
-    phase, stop = next_phase(loop.contract, after, spent_s)
+    leader = best(trials)
+    phase, stop = next_phase(
+        loop.contract, after, spent_s=spent_s, best_score=leader.score if leader else None
+    )
     changed["phase"] = phase
     if stop:
         changed["stop"] = stop

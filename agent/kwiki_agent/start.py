@@ -34,6 +34,7 @@ def new_run(
     seed: int = 0,
     use_cards: bool = True,
     search_only: bool = False,
+    stop_at: float | None = None,
     protocol: Protocol | None = None,
 ) -> RunFolder:
     """Check what was asked, freeze it in a contract and make the run folder.
@@ -60,6 +61,7 @@ def new_run(
         fixed_knobs=parse_knobs(task, fixed_knobs),
         use_cards=use_cards,
         search_only=search_only,
+        stop_at=stop_at,
         seed=seed,
         protocol=protocol or Protocol(),
         executor="spool" if spool else "local",

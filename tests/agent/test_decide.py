@@ -87,6 +87,14 @@ def test_a_run_where_nothing_passes_says_so(make_toy_loop: MakeLoop) -> None:
     assert not list(loop.run.lines("lessons.jsonl"))
 
 
+def test_a_score_asked_for_ends_the_search(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(stop_at=2.0, search_only=True, max_candidates=40)
+    drive(loop)
+    assert max(trial.score or 0.0 for trial in history(loop.run)) >= 2.0
+    assert "score 2.0 was reached" in (loop.run.path / "report.md").read_text()
+    assert len(history(loop.run)) < 20
+
+
 def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
     contract = make_toy_loop().contract
     state: RunState = {
@@ -96,12 +104,17 @@ def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
         "stalled": 0,
         "incumbent": "c0001",
     }
-    assert next_phase(contract, state, 0.0) == ("search", None)
-    assert next_phase(contract, {**state, "stalled": 3}, 0.0) == ("ablate", None)
-    assert next_phase(contract, {**state, "searched": 12}, 0.0) == ("ablate", None)
-    assert next_phase(contract, {**state, "batch": []}, 0.0) == ("ablate", None)
-    assert next_phase(contract, {**state, "phase": "ablate"}, 0.0) == ("confirm", None)
-    phase, why = next_phase(contract, {**state, "phase": "confirm", "searched": 12}, 0.0)
+    assert next_phase(contract, state, spent_s=0.0, best_score=1.0) == ("search", None)
+    assert next_phase(contract, {**state, "stalled": 3}, spent_s=0.0, best_score=1.0) == ("ablate", None)
+    assert next_phase(contract, {**state, "searched": 12}, spent_s=0.0, best_score=1.0) == ("ablate", None)
+    assert next_phase(contract, {**state, "batch": []}, spent_s=0.0, best_score=1.0) == ("ablate", None)
+    assert next_phase(contract, {**state, "phase": "ablate"}, spent_s=0.0, best_score=1.0) == (
+        "confirm",
+        None,
+    )
+    phase, why = next_phase(
+        contract, {**state, "phase": "confirm", "searched": 12}, spent_s=0.0, best_score=1.0
+    )
     assert phase == "confirm"
     assert why == "all 12 candidates of the budget were tried"
-    assert "budget of 3600 s" in (next_phase(contract, state, 3600.0)[1] or "")
+    assert "budget of 3600 s" in (next_phase(contract, state, spent_s=3600.0, best_score=1.0)[1] or "")
