@@ -79,31 +79,26 @@ def next_phase(
         best_score: of all candidates so far, None where none has one.
     """
     phase = state["phase"]
-    reached = contract.stop_at is not None and best_score is not None and best_score >= contract.stop_at
-    searched_out = (
-        reached
-        or not state["batch"]
-        or state["searched"] >= contract.max_candidates
-        or state["stalled"] >= STALLED_BEFORE_STOP
-    )
     if spent_s >= contract.max_judge_s:
         return phase, f"the budget of {contract.max_judge_s:.0f} s of building and judging is spent"
-    if phase == "search":
-        if not searched_out:
-            return "search", None
-        if state.get("incumbent") is None:
-            return "search", "no candidate passed"
-        if contract.search_only:
-            return "search", f"score {contract.stop_at} was reached" if reached else _why_ended(
-                contract, state
-            )
-        return "ablate", None
+    why = _why_search_ends(contract, state, best_score)
+    if phase == "confirm":
+        return phase, why or "the search brought nothing more"
     if phase == "ablate":
         return "confirm", None
-    return "confirm", _why_ended(contract, state)
+    if why is None:
+        return "search", None
+    if state.get("incumbent") is None:
+        return "search", "no candidate passed"
+    return ("search", why) if contract.search_only else ("ablate", None)
 
 
-def _why_ended(contract: Contract, state: RunState) -> str:
+def _why_search_ends(contract: Contract, state: RunState, best_score: float | None) -> str | None:
+    """None: it goes on."""
+    if contract.stop_at is not None and best_score is not None and best_score >= contract.stop_at:
+        return f"score {contract.stop_at:g} was reached"
     if state["searched"] >= contract.max_candidates:
         return f"all {contract.max_candidates} candidates of the budget were tried"
-    return "the search brought nothing more"
+    if state["stalled"] >= STALLED_BEFORE_STOP:
+        return f"{STALLED_BEFORE_STOP} rounds brought no promotion"
+    return None if state["batch"] else "the search space was exhausted"
