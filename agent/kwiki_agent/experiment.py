@@ -1,8 +1,8 @@
 """Does the wiki help? Pairs of runs: one without lessons, one with the lessons of the first.
 
 Each seed gets a wiki of its own, a copy of the given one. The first run searches, ablates, confirms and
-writes its lessons there; the second only searches, with another seed, until it is near enough. What is counted is how many
-candidates each needed to come within 5 % of the first run's best score.
+writes its lessons there; the second only searches, with another seed, until it is near enough. What is
+counted is how many candidates each needed to come within 5 % of the first run's best score.
 """
 
 from __future__ import annotations
@@ -77,19 +77,10 @@ def _pair(
     first = _run(task, own_wiki, folder, f"first-{seed}", [*options, "--seed", str(seed)])
     leader = best(first)
     if leader is None or leader.score is None:
-        raise AgentError(
-            f"run first-{seed} has no candidate that passed: see {folder}/first-{seed}/report.md"
-        )
+        raise AgentError(f"no candidate of first-{seed} passed: see {folder}/first-{seed}/report.md")
     goal = NEAR_ENOUGH * leader.score
-    second_options = [
-        *options,
-        "--seed",
-        str(seed + SECOND_SEED_OFFSET),
-        "--search-only",
-        "--stop-at",
-        str(goal),
-    ]
-    second = _run(task, own_wiki, folder, f"second-{seed}", second_options)
+    near_enough = ["--seed", str(seed + SECOND_SEED_OFFSET), "--search-only", "--stop-at", str(goal)]
+    second = _run(task, own_wiki, folder, f"second-{seed}", [*options, *near_enough])
     follower = best(second)
     pair = Pair(
         seed=seed,
