@@ -4,6 +4,7 @@ WikiError
 ├── WikiNotFoundError        no wiki folder where one was expected
 ├── PageError           a page (or data file) that breaks a rule; knows its file and line
 ├── UnknownNameError        a page id, GPU or hardware field that does not exist
+├── GoldError           a set of questions that cannot judge this wiki
 ├── ModelError          an embedding model that is not what it should be
 └── WikiIndexError        the index cannot be used
     ├── IndexMissingError
@@ -36,6 +37,10 @@ class PageError(WikiError):
 
 class UnknownNameError(WikiError):
     """The asked name does not exist."""
+
+
+class GoldError(WikiError):
+    """The questions to judge the search by are not in order."""
 
 
 class ModelError(WikiError):
