@@ -54,6 +54,12 @@ def test_scores_are_those_of_the_ranking(zoo: Wiki) -> None:
     assert keyword.ndcg_by_kind == {"natural": pytest.approx(keyword.ndcg_at_10.mean)}
 
 
+def test_what_was_found_and_how_much_of_it_is_graded_is_told(zoo: Wiki) -> None:
+    evaluation = evaluate(zoo, [question("one", "zebra", {"lions": 3})])
+    assert evaluation.found["keyword"] == {"one": ["zebras", "lions"]}
+    assert evaluation.scores["keyword"].judged_at_5 == 1 / 2
+
+
 def test_a_page_that_is_only_background_counts_for_gain_and_not_as_an_answer(zoo: Wiki) -> None:
     background = question("background", "zebra", {"zebras": 1, "lions": 3})
     keyword = evaluate(zoo, [background]).scores["keyword"]

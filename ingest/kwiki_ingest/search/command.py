@@ -63,6 +63,7 @@ def _table(evaluation: Evaluation) -> str:
             (f"nDCG@10 {kind}", [f"{score.ndcg_by_kind[kind]:.3f}" for score in scores.values()])
             for kind in next(iter(scores.values())).ndcg_by_kind
         ),
+        ("graded, first five", [_percent(score.judged_at_5) for score in scores.values()]),
         ("declined, unanswerable", [_percent(score.declined_unanswerable) for score in scores.values()]),
         ("declined, answerable", [_percent(score.declined_answerable) for score in scores.values()]),
         ("other architecture", [_percent(score.leaked) for score in scores.values()]),

@@ -44,12 +44,14 @@ class LegScore:
     `declined_*` are the shares of unanswerable and of answerable questions for which no hit is similar
     enough; the first should be high, the second low. The keyword leg knows no similarity and declines only by
     finding nothing. `leaked` is the share of questions about one architecture with another's page among the
-    hits.
+    hits. `judged_at_5` is the share of the first five hits that the gold set grades: where it falls, new
+    pages wait to be graded, and the other scores are too low.
     """
 
     ndcg_at_10: Estimate
     recall_at_5: Estimate
     mrr_at_10: Estimate
+    judged_at_5: float
     ndcg_by_kind: Mapping[str, float]
     declined_unanswerable: float | None
     declined_answerable: float
@@ -60,12 +62,14 @@ class LegScore:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores by leg set. `ndcg_gain` holds paired differences of nDCG@10, named `better - than`."""
+    """Scores by leg set. `ndcg_gain` holds paired differences of nDCG@10, named `one - other`; `found` the
+    page ids by leg set and question, best first."""
 
     answerable: int
     unanswerable: int
     scores: Mapping[str, LegScore]
     ndcg_gain: Mapping[str, Estimate]
+    found: Mapping[str, Mapping[str, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,10 @@ def evaluate(wiki: Wiki, questions: Sequence[Question], floor: float = SIMILARIT
             f"{later} - {earlier}": _estimate(values[later]["nDCG@10"] - values[earlier]["nDCG@10"])
             for earlier, later in combinations(leg_sets, 2)
         },
+        found={
+            name: {question: [hit.page_id for hit in hits] for question, hits in answer.hits.items()}
+            for name, answer in answers.items()
+        },
     )
 
 
@@ -125,18 +133,20 @@ def _ask(wiki: Wiki, questions: Sequence[Question], legs: Sequence[Leg]) -> _Ans
 
 def _measure(questions: Sequence[Question], hits: Mapping[str, list[Hit]]) -> _PerQuestion:
     import ir_measures
-    from ir_measures import RR, R, nDCG
+    from ir_measures import RR, Judged, R, nDCG
 
     measures = {
         "nDCG@10": nDCG @ 10,
         "R@5": R(rel=ANSWERS) @ 5,
         "RR@10": RR(rel=ANSWERS) @ 10,
+        "Judged@5": Judged @ 5,
     }
     grades = {question.id: dict(question.relevant) for question in questions}
     # Ranks as scores: equal scores have been put in order by the search, and must stay so.
     run = {
         question.id: {hit.page_id: float(DEPTH - rank) for rank, hit in enumerate(hits[question.id])}
         for question in questions
+        if hits[question.id]
     }
     found = {(m.query_id, m.measure): m.value for m in ir_measures.iter_calc(measures.values(), grades, run)}
     # What was answered with nothing scores nothing.
@@ -166,6 +176,7 @@ def _score(questions: Sequence[Question], answers: _Answers, values: _PerQuestio
         ndcg_at_10=_estimate(ndcg),
         recall_at_5=_estimate(values["R@5"]),
         mrr_at_10=_estimate(values["RR@10"]),
+        judged_at_5=float(values["Judged@5"].mean()),
         ndcg_by_kind={kind: float(mean) for kind, mean in by_kind.items()},
         declined_unanswerable=_share(declined, [q for q in questions if not q.answerable]),
         declined_answerable=_share(declined, answerable) or 0.0,
