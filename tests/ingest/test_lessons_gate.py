@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
@@ -229,40 +230,44 @@ def test_a_stored_lesson_stands_when_the_index_cannot_follow(
     assert search(wiki, "aligned rows")
 
 
-@pytest.fixture
-def tiny_files() -> Iterator[None]:
-    """The system refuses every file beyond 200 bytes, as a full disk would."""
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """The system refuses larger files, as a full disk would.
+
+    Lifted inside the test: pytest itself may be writing its report to a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("tiny_files")
 def test_a_disk_that_refuses_leaves_no_trace(wiki: Wiki) -> None:
-    with pytest.raises(LessonWriteError, match=r"wide-loads\.md cannot be written \(File too large\)"):
+    with (
+        files_of_at_most(200),
+        pytest.raises(LessonWriteError, match=r"wide-loads\.md cannot be written \(File too large\)"),
+    ):
         add_lesson(wiki, lesson())
     assert files(wiki) == {}
 
 
-def test_a_disk_that_fills_up_after_the_page_says_what_stands(
-    wiki: Wiki, request: pytest.FixtureRequest
-) -> None:
+def test_a_disk_that_fills_up_after_the_page_says_what_stands(wiki: Wiki) -> None:
     long = "word " * 200
     add_lesson(wiki, lesson(claim=long[:590]), long)
-    request.getfixturevalue("tiny_files")
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
     other = lesson(
         id="other", title="Words", arch=("sm_100a",), claim="word " * 3, related=("wide-loads",), knobs=()
     )
-    with pytest.raises(
-        LessonWriteError, match=r"^other is stored, but a page it concerns could not be marked"
+    with (
+        files_of_at_most(900),
+        pytest.raises(
+            LessonWriteError, match=r"^other is stored, but a page it concerns could not be marked"
+        ),
     ):
         add_lesson(wiki, other)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert add_lesson(wiki, other).action == "duplicate"
     assert standing(wiki).related == ("other",)
 
