@@ -192,15 +192,15 @@ def test_the_keyword_leg_keeps_its_level_over_the_whole_wiki(
     monkeypatch.setenv("KERNEL_WIKI_MODEL", "none")
     keyword = evaluate(real_wiki(tmp_path / "wiki"), load_gold(GOLD)).scores["keyword"]
     assert keyword.ndcg_at_10.mean >= 0.74
-    assert keyword.recall_at_5.mean >= 0.76
-    assert keyword.mrr_at_10.mean >= 0.76
+    assert keyword.recall_at_5.mean >= 0.75
+    assert keyword.mrr_at_10.mean >= 0.77
     assert keyword.leaked == 0
 
 
 def test_both_legs_keep_their_level_over_a_part_of_the_wiki(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole wiki takes a minute to encode; these folders take seconds and hold a third of the answers."""
+    """The whole wiki takes minutes to encode; these folders take seconds and hold a third of the answers."""
     monkeypatch.delenv("KERNEL_WIKI_MODEL")
     folders = ("dsl", "patterns", "profiling", "techniques")
     there = {path.stem for folder in folders for path in (REPOSITORY / "wiki" / folder).glob("*.md")}
@@ -213,6 +213,6 @@ def test_both_legs_keep_their_level_over_a_part_of_the_wiki(
         and max(kept.values()) == 3
     ]
     both = evaluate(wiki, asked).scores["both"]
-    assert both.ndcg_at_10.mean >= 0.8
-    assert both.recall_at_5.mean >= 0.8
+    assert both.ndcg_at_10.mean >= 0.81
+    assert both.recall_at_5.mean >= 0.83
     assert both.leaked == 0
