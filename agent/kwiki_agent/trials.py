@@ -123,14 +123,14 @@ def _one_static_score(report: StaticReport) -> float:
 
 
 def _trial(run: RunFolder, candidate: Candidate, measured: dict[str, tuple[float, str]]) -> Trial:
-    verdict, job_id = last_verdict(run, candidate.id)
     if candidate.id in measured:
         score, job_id = measured[candidate.id]
         return Trial(candidate, Status.PASSED, score, "measured", job_id, "")
+    verdict, judged_in = last_verdict(run, candidate.id)
     if verdict is None:
         return Trial(candidate, Status.UNMEASURED, None, "static", None, "")
     score_or_none = static_score(verdict.static_reports) if verdict.status is Status.UNMEASURED else None
-    return Trial(candidate, verdict.status, score_or_none, "static", job_id, verdict.log)
+    return Trial(candidate, verdict.status, score_or_none, "static", judged_in, verdict.log)
 
 
 def last_verdict(run: RunFolder, candidate_id: str) -> tuple[Evaluation | None, str | None]:
