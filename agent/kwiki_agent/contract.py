@@ -27,7 +27,7 @@ class Contract(Record):
     task_name: str
     arch: str
     workloads: tuple[str, ...]
-    policy: Literal["tuner"] = "tuner"
+    policy: Literal["tuner", "external"] = "tuner"
     max_candidates: Annotated[int, Field(ge=1)] = 24
     """Candidates of the search; the ablation and the dispatch that follow are not counted."""
     batch: Annotated[int, Field(ge=1)] = 8

@@ -56,13 +56,15 @@ def _single_knob_contrasts(
     for verdicts in _jobs_with(run, best):
         for other_id in verdicts.keys() & candidates.keys():
             other = candidates[other_id]
-            if len(differing_knobs(best.knobs, other.knobs)) == 1 and not other.rules:
+            if other.source != best.source or other.rules:
+                continue  # another text is another kernel, whatever its knobs
+            if len(differing_knobs(best.knobs, other.knobs)) == 1:
                 yield from _contrast(other, best, verdicts, run.contract.workloads)
 
 
 def _whole_set_contrast(run: RunFolder, default: Candidate | None, best: Candidate) -> Iterator[Contrast]:
     """The best against the task's default, where one job measured both."""
-    if default is None:
+    if default is None or default.source != best.source:
         return
     for verdicts in _jobs_with(run, best):
         if default.id in verdicts and len(differing_knobs(best.knobs, default.knobs)) > 1:

@@ -101,4 +101,4 @@ def _why_search_ends(contract: Contract, state: RunState, best_score: float | No
         return f"all {contract.max_candidates} candidates of the budget were tried"
     if state["stalled"] >= STALLED_BEFORE_STOP:
         return f"{STALLED_BEFORE_STOP} rounds brought no promotion"
-    return None if state["batch"] else "the search space was exhausted"
+    return None if state["batch"] else "nothing new was proposed"

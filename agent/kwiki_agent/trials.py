@@ -66,11 +66,14 @@ def best(trials: list[Trial]) -> Trial | None:
 
 
 def default_candidate(run: RunFolder, task: Task) -> str | None:
-    """Id of the candidate that is the task's default point, or None where that was not tried."""
+    """Id of the candidate that is the task's seed at its default point, or None where that was not tried."""
     if task.knob_space is None:
         return None
     default = {**task.knob_space.default, **run.contract.fixed_knobs}
-    return next((c.id for c in run.candidates() if c.knobs == default and not c.rules), None)
+    seeds = task.kernels.values()
+    return next(
+        (c.id for c in run.candidates() if c.knobs == default and not c.rules and c.source in seeds), None
+    )
 
 
 def static_score(reports: tuple[StaticReport, ...]) -> float | None:

@@ -34,6 +34,8 @@ class Candidate(Record):
     parent: str | None = None
     intent: str = ""
     """What it tries, apart from how."""
+    direction: str = ""
+    """The idea that it is one draft of; a draft that fails does not fail the idea."""
     policy: str = ""
     cards: tuple[str, ...] = ()
     """Ids of the wiki pages that led to it."""

@@ -40,3 +40,8 @@ class Policy(Protocol):
 
 STALLED_BEFORE_NEW_DIRECTION = 2
 """After this many rounds without a promotion a policy must leave the direction it was going."""
+
+
+def candidate_id(number: int) -> str:
+    """The id of the n-th candidate of a run, from 1; ids sort in order of proposal."""
+    return f"c{number:04d}"

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import optuna
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Knobs, KnobValue
-from kwiki_kernels.job import Candidate, Rule
+from kwiki_kernels.job import Candidate
 from kwiki_kernels.knobs import KnobSpace, holds
 
 from kwiki_agent.contract import AgentError
-from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
+from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief, candidate_id
+from kwiki_agent.policy.dispatch import dispatch_by_shape
 from kwiki_agent.state import Card, KnobAdvice
 from kwiki_agent.trials import best
 
@@ -51,7 +52,8 @@ class Tuner:
             case "ablate":
                 return list(_ablate(brief, _Space(space, brief)))
             case "confirm":
-                return list(_dispatch(brief))
+                dispatch = dispatch_by_shape(brief, self.name)
+                return [dispatch] if dispatch else []
 
 
 class _Proposal(NamedTuple):
@@ -237,30 +239,9 @@ def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
             yield _candidate(brief, next(number), _Proposal(knobs, intent))
 
 
-def _dispatch(brief: Brief) -> Iterator[Candidate]:
-    """One kernel that takes, on each workload, the knobs that were fastest there."""
-    by_id = {trial.candidate.id: trial.candidate for trial in brief.trials}
-    if len(set(brief.best_per_workload.values())) < 2 or brief.incumbent is None:
-        return
-    points = [
-        (brief.task.definition.axis_values(brief.task.workload(uuid).axes), by_id[candidate_id].knobs)
-        for uuid, candidate_id in brief.best_per_workload.items()
-    ]
-    points.sort(key=lambda point: tuple(sorted(point[0].items())))
-    yield Candidate(
-        id=_id(len(brief.trials) + 1),
-        parent=brief.incumbent,
-        intent="dispatch by shape: on each workload the knobs that were fastest there",
-        policy=Tuner.name,
-        source=by_id[brief.incumbent].source,
-        knobs=by_id[brief.incumbent].knobs,
-        rules=tuple(Rule(axes=axes, knobs=knobs) for axes, knobs in points),
-    )
-
-
 def _candidate(brief: Brief, number: int, proposal: _Proposal) -> Candidate:
     return Candidate(
-        id=_id(number),
+        id=candidate_id(number),
         parent=brief.incumbent,
         intent=proposal.intent,
         policy=Tuner.name,
@@ -272,10 +253,6 @@ def _candidate(brief: Brief, number: int, proposal: _Proposal) -> Candidate:
 
 def _seed(brief: Brief) -> int:
     return brief.contract.seed * 1000 + brief.round
-
-
-def _id(number: int) -> str:
-    return f"c{number:04d}"
 
 
 def _key(knobs: Knobs) -> tuple[tuple[str, KnobValue], ...]:
