@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.lessons.command import add_arguments as add_lesson_arguments
 from kwiki_ingest.search.command import add_arguments as add_eval_arguments
-from kwiki_ingest.truth.command import add_api_arguments, add_lint_arguments, add_verify_arguments
+from kwiki_ingest.truth.command import (
+    add_api_arguments,
+    add_coverage_arguments,
+    add_lint_arguments,
+    add_verify_arguments,
+)
 from kwiki_ingest.wiki import open_wiki
 
 if TYPE_CHECKING:
@@ -83,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("verify", parents=[common], help="try what the code on the pages claims")
     )
     add_lint_arguments(commands.add_parser("lint", parents=[common], help="check the rules that pages keep"))
-
+    add_coverage_arguments(
+        commands.add_parser("coverage", parents=[common], help="count what kernels use and no page shows")
+    )
     add_eval_arguments(
         commands.add_parser("eval", parents=[common], help="score the search on questions with known answers")
     )

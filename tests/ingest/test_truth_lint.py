@@ -211,6 +211,25 @@ y = cute.compile(f).anything.goes, cute.Tensor.lode, cpasync.make_tiled_tma_atom
     assert "did you mean cutlass.cute.runtime.make_fake_stream" in findings[1][3]
 
 
+def test_methods_of_enumerations_and_renamed_modules_are_names(write_page: WritePage, found: Lint) -> None:
+    code = """import cutlass.utils as utils
+from cutlass.tensor_utils import LayoutEnum
+
+x = LayoutEnum.from_tensor, LayoutEnum.from_tenser
+y = utils.sm100.make_trivial_tiled_mma, utils.sm100.make_trivial_tile_mma
+"""
+    write_page("one", python(code))
+    assert [(line, message.split("`")[1]) for _, line, _, message in found()] == [
+        (16, "cutlass.tensor_utils.LayoutEnum.from_tenser"),
+        (17, "cutlass.utils.blackwell_helpers.make_trivial_tile_mma"),
+    ]
+
+
+def test_a_wrong_import_is_named_once(write_page: WritePage, found: Lint) -> None:
+    write_page("one", python("from cutlass.cute.runtime import make_fake_steam\n\nmake_fake_steam()\n"))
+    assert [line for _, line, _, _ in found()] == [BODY_LINE + 1]
+
+
 def test_a_wrong_name_may_stand_where_its_error_is_the_claim(write_page: WritePage, found: Lint) -> None:
     code = "import cutlass.cute as cute\ncute.make_fragment(4)\n"
     write_page("one", python(code, "error=module 'cutlass.cute' has no attribute 'make_fragment'"))
@@ -259,10 +278,11 @@ def test_a_source_that_nobody_can_open_is_named(
     assert (line, rule, message.partition(";")[0]) == (7, "source", reason)
 
 
+@pytest.mark.parametrize("place", ["some/kernels", "kernels", "kernels.git"])
 def test_a_source_that_does_not_exist_is_named(
-    wiki: Wiki, write_page: WritePage, symbols: SymbolTable, tmp_path: Path
+    wiki: Wiki, write_page: WritePage, symbols: SymbolTable, tmp_path: Path, place: str
 ) -> None:
-    clone = tmp_path / "clones" / "some" / "kernels"
+    clone = tmp_path / "clones" / place
     clone.mkdir(parents=True)
     (clone / "here.py").write_text("x = 1\n")
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
@@ -272,14 +292,14 @@ def test_a_source_that_does_not_exist_is_named(
         "{title: A, repo: some/kernels, path: here.py, tag: v1}",
         "{title: B, repo: some/kernels, path: gone.py, tag: v1}",
         "{title: C, repo: some/kernels, path: here.py, tag: v2}",
-        "{title: D, repo: other/kernels, path: here.py}",
+        "{title: D, repo: other/things, path: here.py}",
     ]
     write_page("one", sources="[\n  " + ",\n  ".join(lines) + "]")
     findings = lint(wiki, symbols=symbols, clones=tmp_path / "clones")
     assert [(f.line, f.level, f.message.partition(";")[0]) for f in findings if f.rule == "source"] == [
         (9, "error", "some/kernels has no `gone.py` at v1"),
         (10, "error", "some/kernels has no revision `v2` in the clones"),
-        (11, "warning", "other/kernels is not among the clones, so its sources are unchecked"),
+        (11, "warning", "other/things is not among the clones, so its sources are unchecked"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`wiki api`, `wiki verify` and `wiki lint`: their options and what they print."""
+"""`wiki api`, `wiki verify`, `wiki lint` and `wiki coverage`: their options and what they print."""
 
 from __future__ import annotations
 
@@ -52,9 +52,22 @@ def add_lint_arguments(parser: argparse.ArgumentParser) -> None:
         "--clones",
         type=Path,
         metavar="DIR",
-        help="git repositories as DIR/OWNER/NAME, to look the sources up in",
+        help="git repositories as DIR/OWNER/NAME or DIR/NAME, bare or not, to look the sources up in",
     )
     parser.set_defaults(run=_lint)
+
+
+def add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `wiki coverage`."""
+    parser.description = (
+        "Count which names of the DSL the kernels under some folders use, and list those among the most used "
+        "that no page shows in working code."
+    )
+    parser.add_argument("kernels", nargs="+", type=Path, metavar="DIR", help="folders of Python kernels")
+    parser.add_argument(
+        "--top", type=_count, default=100, metavar="N", help="names to look at (default: 100)"
+    )
+    parser.set_defaults(run=_coverage)
 
 
 def _api(args: argparse.Namespace) -> int:
@@ -111,6 +124,20 @@ def _lint(args: argparse.Namespace) -> int:
             _print(f"{found.path}:{found.line}: {found.level}: {found.message} [{found.rule}]")
         print(f"{errors} errors, {len(findings) - errors} warnings.")
     return 1 if errors else 0
+
+
+def _coverage(args: argparse.Namespace) -> int:
+    from kwiki_ingest.truth.coverage import coverage
+
+    names = coverage(open_wiki(args.wiki), args.kernels, args.top)
+    if args.json:
+        _print_json([vars(used) for used in names])
+        return 0
+    missing = [used for used in names if not used.pages]
+    for used in missing:
+        print(f"{used.name}  {used.uses} uses in {used.files} files")
+    print(f"{len(names) - len(missing)} of the {len(names)} most used names stand in working code on a page.")
+    return 0
 
 
 def _symbol_card(symbol: Symbol, table: SymbolTable, whole: bool) -> str:

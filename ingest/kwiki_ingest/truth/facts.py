@@ -62,15 +62,15 @@ def source_forms(book: Book) -> Iterator[Finding]:
 
 
 def sources_exist(book: Book, clones: Path) -> Iterator[Finding]:
-    """Each path exists in its repository at its tag; `clones` holds git repositories as OWNER/NAME."""
+    """Each path exists in its repository at its tag; `clones` holds git repositories, see `_clone`."""
     missing: set[str] = set()
     for leaf in book.leaves:
         for position, source in enumerate(getattr(leaf.page.front, "sources", ())):
             if not source.repo or not source.path or _malformed(source):
                 continue
             line = leaf.line_of("sources", position)
-            clone = clones / source.repo
-            if not clone.is_dir():
+            clone = _clone(clones, source.repo)
+            if clone is None:
                 if source.repo not in missing:
                     message = f"{source.repo} is not among the clones, so its sources are unchecked"
                     yield Finding(leaf.path, line, "source", "warning", message)
@@ -166,6 +166,13 @@ def _malformed(source: Source) -> str | None:
         if parts.scheme not in ("http", "https") or not parts.netloc:
             return f"`{source.url}` is no web address; write it with https://"
     return None
+
+
+def _clone(clones: Path, repository: str) -> Path | None:
+    """The clone of OWNER/NAME: OWNER/NAME, NAME, or one of them with `.git`, as `git clone` names them."""
+    places = (repository, repository.partition("/")[2])
+    folders = (clones / f"{place}{suffix}" for place in places for suffix in ("", ".git"))
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def _git_has(clone: Path, thing: str) -> bool:

@@ -41,6 +41,8 @@ def main() -> None:
         _add(entries, module.__name__, module, None, ())
         for name, value, deprecated in _public(module):
             _add(entries, f"{module.__name__}.{name}", value, deprecated, _rank(module, name, value))
+        for name, value in _renamed_modules(module):
+            _add(entries, f"{module.__name__}.{name}", value, None, (True,))
     symbols = [entry for found in entries.values() for entry in (_named(found), *_members(found))]
     version = importlib.metadata.version("nvidia-cutlass-dsl")
     with report:
@@ -77,6 +79,14 @@ def _public(module: ModuleType) -> Iterator[tuple[str, object, str | None]]:
             continue
         warned = next((str(w.message) for w in caught if issubclass(w.category, DeprecationWarning)), None)
         yield name, value, warned or _deprecation(value, f"{module.__name__}.{name}")
+
+
+def _renamed_modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
+    """Other names that a package gives to its own modules, such as `utils.sm100`."""
+    for name, value in vars(package).items():
+        inside = isinstance(value, ModuleType) and value.__name__.startswith(f"{package.__name__}.")
+        if inside and not name.startswith("_") and value.__name__ != f"{package.__name__}.{name}":
+            yield name, value
 
 
 def _is_foreign(name: str, value: object) -> bool:
@@ -127,9 +137,10 @@ def _members(found: Entry) -> Iterator[Entry]:
     if not inspect.isclass(owner):
         return
     name = _named(found)["name"]
-    # `Float32.width` is a property of the class itself, which `dir` leaves out.
-    of_metaclass = {*dir(type(owner))} - {*dir(type)}
-    for member in sorted({*dir(owner), *of_metaclass}):
+    # `dir` leaves out `Float32.width`, a property of the class itself, and the methods of enumerations.
+    of_metaclass = {*dir(type(owner))} - {*dir(type)} - {*dir(enum.EnumMeta)}
+    of_enum = {*vars(owner)} if issubclass(owner, enum.Enum) else set()
+    for member in sorted({*dir(owner), *of_metaclass, *of_enum}):
         if member.startswith("_"):
             continue
         with contextlib.suppress(Exception):

@@ -31,8 +31,8 @@ RULES: tuple[Callable[[Book], Iterator[Finding]], ...] = (
 def lint(wiki: Wiki, *, symbols: SymbolTable | None = None, clones: Path | None = None) -> list[Finding]:
     """All findings, by file and line. A page that breaks its schema is checked no further.
 
-    `symbols` defaults to the installed DSL's. `clones` holds repositories as OWNER/NAME, in which the sources
-    are looked up. Raises DslError without a DSL.
+    `symbols` defaults to the installed DSL's. `clones` holds repositories as OWNER/NAME or NAME, in which the
+    sources are looked up. Raises DslError without a DSL.
     """
     book = open_book(wiki, symbols or load_symbols())
     findings = [Finding(p.path, p.line, "schema", "error", p.reason) for p in book.broken]

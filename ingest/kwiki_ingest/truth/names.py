@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kwiki_ingest.truth.book import Book, Finding, Leaf
 from kwiki_ingest.truth.fences import Claim, ClaimError, Fence
-from kwiki_ingest.truth.introspect import ROOT
+from kwiki_ingest.truth.references import Reference, imports, resolve, uses
 from kwiki_ingest.truth.symbols import SymbolTable
 
 FRAGMENT_SHARE = 0.1
@@ -55,52 +55,17 @@ def _names_in(leaf: Leaf, fence: Fence, table: SymbolTable) -> Iterator[Finding]
             yield Finding(leaf.path, fence.line + offset, "api-name", "error", _unknown(name, table))
 
 
-def unknown_names(tree: ast.Module, table: SymbolTable) -> Iterator[tuple[int, str]]:
-    """Line and full dotted name of whatever the code takes from the DSL and the DSL does not have."""
-    bound: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if _is_dsl(alias.name):
-                    bound[alias.asname or ROOT] = alias.name if alias.asname else ROOT
-                    yield from _missing(node.lineno, alias.name.split("."), table)
-        elif isinstance(node, ast.ImportFrom) and _is_dsl(node.module or "") and not node.level:
-            for alias in node.names:
-                bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-                yield from _missing(node.lineno, [*str(node.module).split("."), alias.name], table)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and id(node) not in inner:
-            root, *attributes = _chain(node)
-            if root in bound:
-                yield from _missing(node.lineno, [*bound[root].split("."), *attributes], table)
-
-
-def _missing(line: int, parts: list[str], table: SymbolTable) -> Iterator[tuple[int, str]]:
-    """The first part that does not exist. What a function returns or a value holds is not followed."""
-    owner = table.get(parts[0])
-    for part in parts[1:]:
-        if owner is None or owner.kind not in ("module", "class") or part.startswith("_"):
-            return
-        name = f"{owner.name}.{part}"
-        owner = table.get(name)
-        if owner is None:
-            yield line, name
-
-
-def _chain(node: ast.Attribute) -> list[str]:
-    """`cute.arch.exp` as its parts; empty text for a root that is no name."""
-    parts = [node.attr]
-    value: ast.expr = node.value
-    while isinstance(value, ast.Attribute):
-        parts.append(value.attr)
-        value = value.value
-    parts.append(value.id if isinstance(value, ast.Name) else "")
-    return parts[::-1]
-
-
-def _is_dsl(module: str) -> bool:
-    return module.partition(".")[0] == ROOT
+def unknown_names(tree: ast.Module, table: SymbolTable) -> Iterator[Reference]:
+    """What the code takes from the DSL and the DSL does not have, up to the first part that is missing."""
+    imported = {name: line for line, name in reversed([*imports(tree)])}
+    for name, line in imported.items():
+        _, missing = resolve(name, table)
+        if missing:
+            yield Reference(line, missing)
+    for line, name in uses(tree):
+        _, missing = resolve(name, table)
+        if missing and missing not in imported:  # once for its import is enough
+            yield Reference(line, missing)
 
 
 def _python(leaf: Leaf) -> Iterator[Fence]:
