@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kwiki_kernels.evaluation import Record
+from kwiki_kernels.knobs import holds
 
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -87,9 +88,25 @@ class Definition(Record):
             for name, axis in self.axes.items()
         }
 
+    def broken_rule(self, axes: Mapping[str, int]) -> str | None:
+        """The first constraint that does not hold for all these axis values.
+
+        Constraints may speak of tensor contents (`cu_seqlens[-1].item()`): those are not checked.
+
+        Raises:
+            TaskError: a constraint is no comparison.
+        """
+        return next((rule for rule in self.constraints if _of_axes(rule) and not holds(rule, axes)), None)
+
     def bytes_moved(self, axes: Mapping[str, int]) -> int:
         """By shapes alone: each input tensor read once, each output written once."""
         return tensor_bytes(self.inputs, axes) + tensor_bytes(self.outputs, axes)
+
+
+def _of_axes(rule: str) -> bool:
+    return not any(
+        isinstance(node, ast.Subscript | ast.Call | ast.Attribute) for node in ast.walk(ast.parse(rule))
+    )
 
 
 def tensor_bytes(specs: Mapping[str, TensorSpec], axes: Mapping[str, int]) -> int:
@@ -109,3 +126,5 @@ class Workload(BaseModel):
     uuid: str
     axes: dict[str, Annotated[int, Field(ge=0)]]
     inputs: dict[str, Any] = Field(default_factory=dict)
+    held_out: bool = False
+    """Drawn by the judge: checked, never timed."""

@@ -71,7 +71,7 @@ def holds(rule: str, names: Mapping[str, KnobValue]) -> bool:
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         if used - names.keys():
             return True
-        return bool(_evaluate(tree.body, names))
+        return bool(evaluate(tree.body, names))
     except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
         raise TaskError(f"constraint '{rule}' cannot be evaluated: {error}") from error
 
@@ -84,20 +84,26 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
+def evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
+    """The value of arithmetic and comparisons over `names`.
+
+    Raises:
+        TypeError: there is something else in the expression.
+        KeyError: a name is not given.
+    """
     match node:
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return value
         case ast.Name(id=name):
             return names[name]
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_evaluate(left, names), _evaluate(right, names))
+            return _OPERATORS[type(op)](evaluate(left, names), evaluate(right, names))
         case ast.BoolOp(op=op, values=values):
             combine = all if isinstance(op, ast.And) else any
-            return combine(_evaluate(value, names) for value in values)
+            return combine(evaluate(value, names) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _evaluate(operand, names)
+            return not evaluate(operand, names)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            values = [_evaluate(value, names) for value in (left, *comparators)]
+            values = [evaluate(value, names) for value in (left, *comparators)]
             return all(_OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
     raise TypeError(f"{type(node).__name__} is not allowed in a constraint")
