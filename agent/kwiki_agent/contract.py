@@ -8,12 +8,19 @@ from kwiki_kernels.evaluation import Knobs, Record
 from kwiki_kernels.job import Protocol
 from pydantic import Field
 
+PolicyName = Literal["tuner", "claude", "external"]
+"""Who proposes candidates."""
+
 MAX_CARDS = 3
 """Cards per retrieval: two or three focused skills help, more dilute (knowledge base, "Reading")."""
 
 
 class AgentError(Exception):
     """Something the user must change; the message is one sentence that names it and the next step."""
+
+
+class RunStoppedError(Exception):
+    """The run cannot go on now; nothing recorded is lost, and the message says what to do before resuming."""
 
 
 class Price(Record):
@@ -48,7 +55,7 @@ class Contract(Record):
     task_name: str
     arch: str
     workloads: tuple[str, ...]
-    policy: Literal["tuner", "claude", "external"] = "tuner"
+    policy: PolicyName = "tuner"
     model: Model | None = None
     """Who writes kernels, for policies that ask a model."""
     reviewer: Model | None = None
