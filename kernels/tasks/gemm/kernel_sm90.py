@@ -1,0 +1,412 @@
+"""GEMM in CuTe-DSL for sm_90a: persistent, warp-specialised, WGMMA fed by TMA.
+
+One warp keeps a ring of shared memory full; two warpgroups multiply out of it. They work on one tile
+together (cooperative) or on two in turns (ping-pong), so that the one writes its tile back while
+the other multiplies. The tiles that share a matrix's rows are near to each other in time, for L2,
+and in a cluster load them once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.utils.hopper_helpers as sm90
+from cutlass import BFloat16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+STATIC_AXES = ()
+TILE_K = 64
+"""One line of 128 bytes, the widest swizzle."""
+WARPGROUP = 128
+STORE_BUFFERS = 2
+ALIGNMENT_BYTES = 16
+"""Of the matrices and of their rows, for TMA."""
+SMEM_BYTES = 227 * 1024
+
+
+def build(axes: Mapping[str, int], knobs: Mapping[str, Any]) -> Callable[..., None]:  # noqa: ARG001
+    """Compile for all sizes; needs no GPU, obeys `CUTE_DSL_ARCH`.
+
+    Returns:
+        `launch(a, b, c)` for contiguous bfloat16 CUDA tensors of shapes [M, K], [N, K], [M, N], each
+        aligned to 16 bytes, N and K multiples of 8. It launches on torch's current stream and does
+        not wait.
+    """
+    kernel = Gemm(**knobs)
+    matrix = cute.runtime.make_ptr(BFloat16, 0, cute.AddressSpace.gmem, assumed_align=ALIGNMENT_BYTES)
+    sizes = (Int32(1), Int32(8), Int32(8), Int32(1))
+    compiled = cute.compile(kernel, matrix, matrix, matrix, *sizes, cuda.CUstream(0))
+    return Launch((compiled,), kernel.cluster_m * kernel.cluster_n)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The compiled kernel as a function of torch tensors."""
+
+    compiled: tuple[Any, ...]
+    cluster_ctas: int
+
+    def __call__(self, a: Any, b: Any, c: Any) -> None:
+        import torch  # compiling must not need it
+
+        (m, n), k = c.shape, a.shape[1]
+        pointers = (a.data_ptr(), b.data_ptr(), c.data_ptr())
+        if any(value % ALIGNMENT_BYTES for value in (*pointers, 2 * n, 2 * k)):
+            raise ValueError(f"a, b, c and their rows must be aligned to {ALIGNMENT_BYTES} bytes")
+        if m == 0 or n == 0 or k == 0:
+            raise ValueError(f"no axis may be empty, but M={m}, N={n}, K={k}")
+        clusters = torch.cuda.get_device_properties(a.device).multi_processor_count // self.cluster_ctas
+        # Packed by hand: calling the compiled function costs the host several times as much.
+        values = (
+            *map(ctypes.c_void_p, pointers),
+            *map(ctypes.c_int32, (m, n, k, clusters)),
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+        )
+        self.compiled[0].run_compiled_program([ctypes.addressof(value) for value in values])
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """The kernel for one point of the search space."""
+
+    tile_m: int
+    tile_n: int
+    stages: int
+    cluster_m: int
+    cluster_n: int
+    ping_pong: bool
+    group_m: int
+
+    def __post_init__(self) -> None:
+        if self.tile_m % (64 * self.warpgroups):
+            raise ValueError(f"tile_m must be a multiple of {64 * self.warpgroups}, not {self.tile_m}")
+        if (registers := self.tile_m * self.tile_n // (self.warpgroups * WARPGROUP)) > 128:
+            raise ValueError(f"the accumulator would take {registers} registers a thread; at most 128 fit")
+        if self.smem_bytes > SMEM_BYTES:
+            raise ValueError(f"{self.smem_bytes} bytes of shared memory; a CTA has {SMEM_BYTES}")
+
+    @property
+    def teams(self) -> int:
+        """Groups of consumers with a tile of their own."""
+        return 2 if self.ping_pong else 1
+
+    @property
+    def warpgroups(self) -> int:
+        """Those that share a tile, 64 rows each at a time."""
+        return 1 if self.ping_pong or self.tile_m == 64 else 2
+
+    @property
+    def threads(self) -> int:
+        return (1 + self.teams * self.warpgroups) * WARPGROUP
+
+    @property
+    def slice_mn(self) -> tuple[int, int]:
+        """What of a tile is written back at a time."""
+        return 64 * self.warpgroups, min(64, self.tile_n)
+
+    @property
+    def smem_bytes(self) -> int:
+        rows, columns = self.slice_mn
+        operands = self.stages * (self.tile_m + self.tile_n) * TILE_K
+        barriers = 8 * 2 * (self.stages + self.teams)
+        return 2 * (operands + self.teams * STORE_BUFFERS * rows * columns) + barriers + 1024
+
+    def layouts(self) -> tuple[cute.ComposedLayout, ...]:
+        """Shared memory of a (tile_m, TILE_K, stages), b (tile_n, TILE_K, stages) and c (slice, buffers)."""
+        tile, row_major = (self.tile_m, self.tile_n, TILE_K), LayoutEnum.ROW_MAJOR
+        return (
+            sm90.make_smem_layout_a(row_major, tile, BFloat16, self.stages),
+            sm90.make_smem_layout_b(row_major, tile, BFloat16, self.stages),
+            sm90.make_smem_layout_epi(BFloat16, row_major, self.slice_mn, self.teams * STORE_BUFFERS),
+        )
+
+    @cute.jit
+    def __call__(
+        self,
+        a: cute.Pointer,
+        b: cute.Pointer,
+        c: cute.Pointer,
+        m: Int32,
+        n: Int32,
+        k: Int32,
+        clusters: Int32,
+        stream: cuda.CUstream,
+    ):
+        n, k = cute.assume(n, divby=8), cute.assume(k, divby=8)
+        mA = cute.make_tensor(a, cute.make_layout((m, k), stride=(k, 1)))
+        mB = cute.make_tensor(b, cute.make_layout((n, k), stride=(k, 1)))
+        mC = cute.make_tensor(c, cute.make_layout((m, n), stride=(n, 1)))
+
+        sA, sB, sC = (cute.slice_(layout, (None, None, 0)) for layout in self.layouts())
+        load_a, tA = self.load_atom(mA, sA, (self.tile_m, TILE_K), shared_by=self.cluster_n)
+        load_b, tB = self.load_atom(mB, sB, (self.tile_n, TILE_K), shared_by=self.cluster_m)
+        store_c, tC = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mC, sC, self.slice_mn)
+        tiled_mma = sm90.make_trivial_tiled_mma(
+            BFloat16, BFloat16, OperandMajorMode.K, OperandMajorMode.K, Float32,
+            (self.warpgroups, 1, 1), (64, self.tile_n),
+        )  # fmt: skip
+
+        # In units of clusters; what sticks out of c is neither read nor written by TMA.
+        rows = cute.ceil_div(m, self.tile_m * self.cluster_m)
+        columns = cute.ceil_div(n, self.tile_n * self.cluster_n)
+        self.kernel(load_a, tA, load_b, tB, store_c, tC, tiled_mma, rows, columns).launch(
+            grid=[self.cluster_m, self.cluster_n, cutlass.min(clusters, rows * columns)],
+            cluster=[self.cluster_m, self.cluster_n, 1],
+            block=[self.threads, 1, 1],
+            min_blocks_per_mp=1,
+            stream=stream,
+        )
+
+    def load_atom(
+        self, matrix: cute.Tensor, layout: cute.ComposedLayout, tile: tuple[int, int], shared_by: int
+    ) -> tuple[cute.CopyAtom, cute.Tensor]:
+        """A TMA load of a tile, of which each of the CTAs that share it loads a part for all."""
+        one, many = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
+        return cpasync.make_tiled_tma_atom(
+            many if shared_by > 1 else one, matrix, layout, tile, num_multicast=shared_by
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        load_a: cute.CopyAtom,
+        tA: cute.Tensor,
+        load_b: cute.CopyAtom,
+        tB: cute.Tensor,
+        store_c: cute.CopyAtom,
+        tC: cute.Tensor,
+        tiled_mma: cute.TiledMma,
+        rows: Int32,
+        columns: Int32,
+    ):
+        warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp_idx == 0:
+            for atom in (load_a, load_b, store_c):
+                cpasync.prefetch_descriptor(atom)
+
+        smem = SmemAllocator()
+        sA, sB, sC = (
+            smem.allocate_tensor(BFloat16, layout.outer, byte_alignment=1024, swizzle=layout.inner)
+            for layout in self.layouts()
+        )
+        team = warp_idx // 4 - 1 if self.ping_pong else Int32(0)
+        turns = pipeline.PipelineOrder.create(
+            barrier_storage=smem.allocate_array(Int64, self.teams),
+            depth=1,
+            length=self.teams,
+            group_id=team,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP),
+            defer_sync=True,  # the ring's sync serves both
+        )
+        ring = pipeline.PipelineTmaAsync.create(
+            barrier_storage=smem.allocate_array(Int64, 2 * self.stages),
+            num_stages=self.stages,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, self.warpgroups * WARPGROUP),
+            tx_count=(self.tile_m + self.tile_n) * TILE_K * BFloat16.width // 8,
+            cta_layout_vmnk=cute.make_layout((1, self.cluster_m, self.cluster_n, 1)),
+            enable_multicast_signaling=True,
+        )
+
+        if warp_idx < 4:
+            if const_expr(self.threads > 2 * WARPGROUP):
+                cute.arch.setmaxregister_decrease(40)
+            if warp_idx == 0:
+                self.load(ring, load_a, tA, sA, load_b, tB, sB, rows, columns)
+        else:
+            if const_expr(self.threads > 2 * WARPGROUP):
+                cute.arch.setmaxregister_increase(232)
+            k_tiles = cute.ceil_div(tA.shape[1], TILE_K)
+            self.multiply(ring, turns, team, tiled_mma, sA, sB, store_c, tC, sC, k_tiles, rows, columns)
+
+    @cute.jit
+    def load(
+        self,
+        ring: pipeline.PipelineTmaAsync,
+        load_a: cute.CopyAtom,
+        tA: cute.Tensor,
+        sA: cute.Tensor,
+        load_b: cute.CopyAtom,
+        tB: cute.Tensor,
+        sB: cute.Tensor,
+        rows: Int32,
+        columns: Int32,
+    ):
+        """The producer: every tile of this CTA, K tile by K tile, into the ring."""
+        cta_m, cta_n, cluster = cute.arch.block_idx()
+        _, _, clusters = cute.arch.grid_dim()
+        gA = cute.local_tile(tA, (self.tile_m, TILE_K), (None, None))
+        gB = cute.local_tile(tB, (self.tile_n, TILE_K), (None, None))
+        tAsA, tAgA = cpasync.tma_partition(
+            load_a, cta_n, cute.make_layout(self.cluster_n),
+            cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2),
+        )  # fmt: skip
+        tBsB, tBgB = cpasync.tma_partition(
+            load_b, cta_m, cute.make_layout(self.cluster_m),
+            cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2),
+        )  # fmt: skip
+        ctas, here = cute.make_layout((1, self.cluster_m, self.cluster_n, 1)), (0, cta_m, cta_n, 0)
+        to_a = to_b = None
+        if const_expr(self.cluster_n > 1):
+            to_a = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=2)
+        if const_expr(self.cluster_m > 1):
+            to_b = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=1)
+
+        free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
+        for index in cutlass.range(cluster, rows * columns, clusters, unroll=1):
+            row, column = self.tile(index, rows, columns)
+            for k_tile in cutlass.range(cute.size(gA, mode=[3]), unroll=1):
+                ring.producer_acquire(free)
+                full = ring.producer_get_barrier(free)
+                cute.copy(
+                    load_a, tAgA[None, row, k_tile], tAsA[None, free.index], tma_bar_ptr=full, mcast_mask=to_a
+                )
+                cute.copy(
+                    load_b, tBgB[None, column, k_tile], tBsB[None, free.index], tma_bar_ptr=full,
+                    mcast_mask=to_b,
+                )  # fmt: skip
+                free.advance()
+        ring.producer_tail(free)
+
+    @cute.jit
+    def multiply(
+        self,
+        ring: pipeline.PipelineTmaAsync,
+        turns: pipeline.PipelineOrder,
+        team: Int32,
+        tiled_mma: cute.TiledMma,
+        sA: cute.Tensor,
+        sB: cute.Tensor,
+        store_c: cute.CopyAtom,
+        tC: cute.Tensor,
+        sC: cute.Tensor,
+        k_tiles: Int32,
+        rows: Int32,
+        columns: Int32,
+    ):
+        """A team of consumers: its tiles one after the other, each multiplied and then written back."""
+        tidx, _, _ = cute.arch.thread_idx()
+        _, _, cluster = cute.arch.block_idx()
+        _, _, clusters = cute.arch.grid_dim()
+        tidx = tidx % (self.warpgroups * WARPGROUP) if self.ping_pong else tidx - WARPGROUP
+        # The same for a whole warpgroup: descriptors live in uniform registers.
+        thr_mma = tiled_mma.get_slice(cute.arch.make_warp_uniform(tidx // WARPGROUP) * WARPGROUP)
+        tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+        acc = cute.make_rmem_tensor(tiled_mma.partition_shape_C((self.tile_m, self.tile_n)), Float32)
+
+        full = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
+        turn = turns.state.clone()
+        if const_expr(self.ping_pong):
+            full.advance(team * k_tiles)
+        for index in cutlass.range(
+            cluster + team * clusters, rows * columns, self.teams * clusters, unroll=1
+        ):
+            read = full.clone()
+            if const_expr(self.ping_pong):
+                turns.wait(turn)
+            # The first products stand before the loop: in it, their overwriting would serialise all.
+            ring.consumer_wait(full)
+            self.issue(tiled_mma, acc, tCrA, tCrB, full.index, accumulate=False)
+            full.advance()
+            for _ in cutlass.range(1, k_tiles, unroll=1):
+                ring.consumer_wait(full)
+                self.issue(tiled_mma, acc, tCrA, tCrB, full.index, accumulate=True)
+                full.advance()
+                warpgroup.wait_group(1)
+                ring.consumer_release(read)
+                read.advance()
+            if const_expr(self.ping_pong):
+                turns.arrive(turn)
+                full.advance(k_tiles)  # those of the other team
+            warpgroup.wait_group(0)
+            ring.consumer_release(read)
+            row, column = self.tile(index, rows, columns)
+            self.write_back(tiled_mma, acc, sC, store_c, tC, tidx, team, row, column)
+        cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    @cute.jit
+    def issue(
+        self,
+        tiled_mma: cute.TiledMma,
+        acc: cute.Tensor,
+        tCrA: cute.Tensor,
+        tCrB: cute.Tensor,
+        stage: Int32,
+        accumulate: cutlass.Constexpr,
+    ):
+        """The products of one stage, as a group of WGMMAs that this warpgroup does not wait for."""
+        tiled_mma.set(warpgroup.Field.ACCUMULATE, accumulate)
+        warpgroup.fence()
+        for k_block in range_constexpr(cute.size(tCrA, mode=[2])):
+            at = (None, None, k_block, stage)
+            cute.gemm(tiled_mma, acc, tCrA[at], tCrB[at], acc)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+        warpgroup.commit_group()
+
+    @cute.jit
+    def write_back(
+        self,
+        tiled_mma: cute.TiledMma,
+        acc: cute.Tensor,
+        sC: cute.Tensor,
+        store_c: cute.CopyAtom,
+        tC: cute.Tensor,
+        tidx: Int32,
+        team: Int32,
+        row: Int32,
+        column: Int32,
+    ):
+        """A tile from registers through shared memory to c, slice by slice."""
+        to_smem = cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=False, num_matrices=4), BFloat16)
+        tiled_copy = cute.make_tiled_copy_S(to_smem, cute.make_tiled_copy_C_atom(to_smem, tiled_mma))
+        thr_copy = tiled_copy.get_slice(tidx)
+        tSsC, tSrAcc = thr_copy.partition_D(sC), tiled_copy.retile(acc)
+        tSrC = cute.make_rmem_tensor(cute.shape(thr_copy.partition_S(sC))[:3], BFloat16)
+        gC = cute.local_tile(tC, self.slice_mn, (None, None))
+        bSsC, bSgC = cpasync.tma_partition(
+            store_c, 0, cute.make_layout(1), cute.group_modes(sC, 0, 2), cute.group_modes(gC, 0, 2)
+        )
+        down, across = self.tile_m // self.slice_mn[0], self.tile_n // self.slice_mn[1]
+        for part in range_constexpr(down * across):
+            buffer = team * STORE_BUFFERS + part % STORE_BUFFERS
+            # An odd number of slices ends where the next tile begins.
+            others = 0 if part == 0 and down * across % STORE_BUFFERS else STORE_BUFFERS - 1
+            if tidx < 32:
+                cute.arch.cp_async_bulk_wait_group(others, read=True)
+            self.meet(team)  # the buffer has been read
+            for value in range_constexpr(cute.size(tSrC)):
+                tSrC[value] = tSrAcc[part * cute.size(tSrC) + value].to(BFloat16)
+            cute.copy(tiled_copy, tSrC, tSsC[None, None, None, buffer])
+            cute.arch.fence_proxy("async.shared", space="cta")
+            self.meet(team)  # the slice is complete
+            if tidx < 32:
+                at = (row * down + part // across, column * across + part % across)
+                cute.copy(store_c, bSsC[None, buffer], bSgC[None, at[0], at[1]])
+                cute.arch.cp_async_bulk_commit_group()
+
+    @cute.jit
+    def meet(self, team: Int32):
+        """A barrier of one team; number 0 is the whole CTA's."""
+        cute.arch.barrier(barrier_id=1 + team, number_of_threads=self.warpgroups * WARPGROUP)
+
+    @cute.jit
+    def tile(self, index: Int32, rows: Int32, columns: Int32) -> tuple[Int32, Int32]:
+        """This CTA's tile in c, of the cluster's `index` in the order of time.
+
+        Groups of `group_m` rows are walked column by column, so that what runs at the same time
+        reads few rows of a and few rows of b.
+        """
+        cta_m, cta_n, _ = cute.arch.block_idx()
+        group_rows = self.group_m // self.cluster_m
+        group, within = index // (group_rows * columns), index % (group_rows * columns)
+        height = cutlass.min(group_rows, rows - group * group_rows)
+        row, column = group * group_rows + within % height, within // height
+        return row * self.cluster_m + cta_m, column * self.cluster_n + cta_n
