@@ -35,6 +35,10 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", parents=[common], help="start a run")
     run.set_defaults(command="run")
     _add_search_options(run)
+    run.add_argument(
+        "--policy", choices=("tuner", "external"), default="tuner",
+        help="who proposes: the tuner (default), or you, by `brief` and `submit`",
+    )  # fmt: skip
     run.add_argument("--fix", action="append", default=[], metavar="KNOB=VALUE", help="do not vary this knob")
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--no-cards", action="store_true", help="do not ask the wiki")
@@ -42,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--stop-at", type=float, metavar="SCORE", help="end the search once a candidate has it")
     run.add_argument("--spool", type=Path, help="judge elsewhere: write jobs to this folder")
     run.add_argument("--id", help="name of the run (default: task, arch, time, seed)")
+
+    _add_hand_in_commands(commands, common)
 
     experiment = commands.add_parser(
         "experiment", parents=[common], help="does the wiki help? pairs of runs, without and with lessons"
@@ -63,6 +69,32 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_judge_commands(commands)
     return parser
+
+
+def _add_hand_in_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser
+) -> None:
+    brief = commands.add_parser(
+        "brief", parents=[common], help="what the author of the next kernel must know"
+    )
+    brief.set_defaults(command="brief")
+    brief.add_argument("run", help="id or path of a run with --policy external")
+
+    submit = commands.add_parser("submit", parents=[common], help="hand kernels in, as one round")
+    submit.set_defaults(command="submit")
+    submit.add_argument("run", help="id or path of a run that waits for kernels")
+    submit.add_argument(
+        "kernel", nargs="*", type=Path, help="kernel files; none: the task's own kernel, with --knobs"
+    )
+    submit.add_argument("--intent", metavar="TEXT", help="what they try, in one sentence")
+    submit.add_argument("--direction", default="", metavar="NAME", help="the idea that they are drafts of")
+    submit.add_argument("--cards", metavar="ID,ID", help="pages of the wiki that led to them")
+    submit.add_argument("--parent", metavar="ID", help="the candidate they start from (default: the best)")
+    submit.add_argument(
+        "--knobs", action="append", default=[], metavar="NAME=VALUE,...",
+        help="knobs that differ from the task's default; repeat it for several points",
+    )  # fmt: skip
+    submit.add_argument("--done", action="store_true", help="nothing more comes: confirm the best and report")
 
 
 def _add_judge_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,30 +7,29 @@ import json
 import sqlite3
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from filelock import FileLock, Timeout
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.errors import ArchError, JudgeError, TaskError
-from kwiki_kernels.task import load_task
 
 from kwiki_agent.contract import AgentError
+from kwiki_agent.driving import drive_and_print
 from kwiki_agent.experiment import run_experiment
-from kwiki_agent.graph import drive
+from kwiki_agent.hand_in import brief, submit
 from kwiki_agent.progress import Progress
-from kwiki_agent.report import candidate_table
-from kwiki_agent.runs import RunFolder, list_runs, open_run
-from kwiki_agent.start import make_loop, new_run
+from kwiki_agent.runs import list_runs, open_run
+from kwiki_agent.start import new_run
 from kwiki_agent.table import aligned
-from kwiki_agent.trials import history
 
-EXIT_FAILED, EXIT_USAGE, EXIT_WAITING = 1, 2, 3
+EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
-    commands = {"run": _run, "resume": _resume, "experiment": _experiment, "runs": _runs, "report": _report}
+    commands = {
+        "run": _run, "resume": _resume, "brief": brief, "submit": submit,
+        "experiment": _experiment, "runs": _runs, "report": _report,
+    }  # fmt: skip
     try:
         return commands[args.command](args)
     except (AgentError, ArchError, TaskError) as error:
@@ -56,6 +55,7 @@ def _run(args: argparse.Namespace) -> int:
         workloads=args.workloads,
         run_id=args.id,
         wiki=args.wiki,
+        policy=args.policy,
         spool=args.spool,
         fixed_knobs=args.fix,
         max_candidates=args.candidates,
@@ -65,59 +65,11 @@ def _run(args: argparse.Namespace) -> int:
         search_only=args.search_only,
         stop_at=args.stop_at,
     )
-    return _drive(run, args)
+    return drive_and_print(run, args)
 
 
 def _resume(args: argparse.Namespace) -> int:
-    return max(_drive(open_run(args.runs, run), args) for run in args.run)
-
-
-def _drive(run: RunFolder, args: argparse.Namespace) -> int:
-    try:
-        with FileLock(run.path / ".lock", timeout=0), Progress(quiet=args.json) as progress:
-            waiting_for = drive(make_loop(run, progress.say))
-    except Timeout:
-        raise AgentError(f"another process is working on run '{run.id}': wait for it or stop it") from None
-    if waiting_for is not None:
-        _print_waiting(run, waiting_for, args)
-        return EXIT_WAITING
-    _print_result(run, args)
-    return 0
-
-
-def _print_waiting(run: RunFolder, job_id: str, args: argparse.Namespace) -> None:
-    spool = run.contract.spool_dir
-    if args.json:
-        print(json.dumps({"run": run.id, "waiting_for": job_id, "spool": spool}))
-        return
-    print(
-        f"run {run.id} waits for job {job_id}.\n"
-        f"On the GPU machine: python -m kwiki_kernels.worker {spool}\n"
-        f"Then here: kernel-agent resume {run.id} --runs {run.path.parent}"
-    )
-
-
-def _print_result(run: RunFolder, args: argparse.Namespace) -> None:
-    trials = history(run)
-    promotions = list(run.lines("promotions.jsonl"))
-    winner = promotions[-1]["candidate"] if promotions else None
-    lessons = list(run.lines("lessons.jsonl"))
-    report = run.path / "report.md"
-    if args.json:
-        summary = {
-            "run": run.id,
-            "winner": winner,
-            "report": str(report),
-            "lessons": [x["page"] for x in lessons],
-        }
-        print(json.dumps(summary))
-        return
-    _print_table(list(candidate_table(trials, load_task(Path(run.contract.task_dir)), winner)))
-    if not any(trial.kind == "measured" for trial in trials):
-        print(f"\nNothing was measured: no GPU for {run.contract.arch} here. Scores come from compiled code.")
-    print(f"\nreport: {report}")
-    for line in lessons:
-        print(f"lesson {line['action']}: {line['page']}\n  {line['lesson']['claim']}")
+    return max(drive_and_print(open_run(args.runs, run), args) for run in args.run)
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -7,9 +7,13 @@ prepare → retrieve → propose → build → check → measure → profile →
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -53,20 +57,59 @@ def make_graph(loop: Loop, checkpoints: sqlite3.Connection) -> Graph:
     return graph.compile(checkpointer=SqliteSaver(checkpoints))
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands by its last checkpoint."""
+
+    state: RunState
+    began: bool
+    next_step: str | None
+    """The step that is due; None before the run began and after it finished."""
+    waiting_for: str | None
+    """What that step waits for: the id of a job, or a submission."""
+
+    @property
+    def finished(self) -> bool:
+        return self.began and self.next_step is None
+
+
 def drive(loop: Loop) -> str | None:
     """Run a new run, or go on with one from its last checkpoint.
 
     Returns:
-        None when the run is finished, else the id of the job it waits for.
+        None when the run is finished, else what it waits for: the id of a job, or a submission.
     """
-    with sqlite3.connect(loop.run.checkpoint, check_same_thread=False) as checkpoints:
-        graph = make_graph(loop, checkpoints)
-        config: Any = {"configurable": {"thread_id": loop.run.id}, "recursion_limit": 10_000}
-        state = graph.get_state(config)
-        if state.created_at is not None and not state.next:
+    with _checkpointed(loop) as (graph, config):
+        position = _position(graph, config)
+        if position.finished:
             return None
-        waiting = any(task.interrupts for task in state.tasks)
-        start: Any = {} if state.created_at is None else Command(resume=True) if waiting else None
+        start: Any = {} if not position.began else Command(resume=True) if position.waiting_for else None
         result = graph.invoke(start, config, durability="sync")
         interrupts = result.get("__interrupt__", ())
         return interrupts[0].value["waiting_for"] if interrupts else None
+
+
+def locate(loop: Loop) -> Position:
+    """Where the run stands; runs nothing."""
+    with _checkpointed(loop) as (graph, config):
+        return _position(graph, config)
+
+
+@contextmanager
+def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, RunnableConfig]]:
+    with closing(sqlite3.connect(loop.run.checkpoint, check_same_thread=False)) as checkpoints:
+        yield (
+            make_graph(loop, checkpoints),
+            {"configurable": {"thread_id": loop.run.id}, "recursion_limit": 10_000},
+        )
+
+
+def _position(graph: Graph, config: RunnableConfig) -> Position:
+    snapshot = graph.get_state(config)
+    interrupts = [interrupt for task in snapshot.tasks for interrupt in task.interrupts]
+    return Position(
+        state=cast(RunState, snapshot.values),
+        began=snapshot.created_at is not None,
+        next_step=snapshot.next[0] if snapshot.next else None,
+        waiting_for=interrupts[0].value["waiting_for"] if interrupts else None,
+    )

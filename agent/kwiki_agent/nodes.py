@@ -84,19 +84,7 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
 
 def propose(state: RunState, loop: Loop) -> RunState:
     """Let the policy name the next candidates."""
-    trials = history(loop.run)[: state["known"]]
-    brief = Brief(
-        contract=loop.contract,
-        task=loop.task,
-        phase=state["phase"],
-        round=state["round"],
-        trials=tuple(trials),
-        incumbent=state.get("incumbent"),
-        cards=tuple(state["cards"]),
-        stalled=state["stalled"],
-        best_per_workload=fastest_by_workload(loop.run, state.get("incumbent")),
-    )
-    candidates = loop.policy.propose(brief)
+    candidates = loop.policy.propose(brief_of(state, loop))
     for candidate in candidates:
         loop.run.save_candidate(candidate)
     loop.say(f"{state['phase']}: {len(candidates)} candidates")
@@ -106,6 +94,21 @@ def propose(state: RunState, loop: Loop) -> RunState:
         "searched": state["searched"] + (len(candidates) if state["phase"] == "search" else 0),
         "round": state["round"] + 1,
     }
+
+
+def brief_of(state: RunState, loop: Loop) -> Brief:
+    """What the policy is told before a round."""
+    return Brief(
+        contract=loop.contract,
+        task=loop.task,
+        phase=state["phase"],
+        round=state["round"],
+        trials=tuple(history(loop.run)[: state["known"]]),
+        incumbent=state.get("incumbent"),
+        cards=tuple(state["cards"]),
+        stalled=state["stalled"],
+        best_per_workload=fastest_by_workload(loop.run, state.get("incumbent")),
+    )
 
 
 def build(state: RunState, loop: Loop) -> RunState:
@@ -136,7 +139,8 @@ def check(state: RunState, loop: Loop) -> RunState:
     standing = [state.get("incumbent"), default_candidate(loop.run, loop.task) if confirming else None]
     ids = dict.fromkeys([*state["survivors"], *filter(None, standing)])
     candidates = [loop.run.candidate(candidate_id) for candidate_id in ids]
-    baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if state["round"] == 1 else ()
+    is_first = not any(job != _job_id(state, loop, "judge") for job in loop.run.judged_jobs())
+    baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if is_first else ()
     job = _job(state, loop, candidates, stage="judge", baselines=baselines)
     loop.run.save_job(job)
     verdicts = _judge(loop.executor, job)
@@ -176,7 +180,8 @@ def decide(state: RunState, loop: Loop) -> RunState:
     verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
     trials = history(loop.run)
     promotion = promote(loop.contract, state.get("incumbent"), state["batch"], verdicts, trials)
-    changed: RunState = {"stalled": 0 if promotion else state["stalled"] + 1}
+    has_news = bool(state["survivors"]) or not state["batch"]
+    changed: RunState = {"stalled": 0 if promotion else state["stalled"] + has_news}
     if promotion:
         changed["incumbent"] = promotion.candidate_id
         gain = f" {promotion.ratio.value:.3f}x" if promotion.ratio else ""
@@ -235,7 +240,7 @@ def _job(
 ) -> Job:
     return Job.model_validate(
         {
-            "id": f"{loop.run.id}.r{state['round']:03d}.{stage}",
+            "id": _job_id(state, loop, stage),
             "task_files": loop.task.files,
             "workload_uuids": loop.contract.workloads,
             "arch": loop.contract.arch,
@@ -247,6 +252,10 @@ def _job(
             "kernel_wiki_version": __version__,
         }
     )
+
+
+def _job_id(state: RunState, loop: Loop, stage: str) -> str:
+    return f"{loop.run.id}.r{state['round']:03d}.{stage}"
 
 
 def _cards_to_use(hits: list[Hit], task: Task) -> list[Card]:

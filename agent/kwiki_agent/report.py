@@ -61,7 +61,7 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     yield f"# {task.name} on {contract.arch}: run {run.id}\n"
     yield _verdict_line(run, trials, state, measured)
     yield "\n![progress](progress.svg)\n" if any(t.score is not None for t in trials) else ""
-    final = _final_job(run, state.get("incumbent"))
+    final = final_job(run, state.get("incumbent"))
     if final:
         yield from _workload_section(run, final, state["incumbent"])
     yield "## Candidates\n"
@@ -73,7 +73,7 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     )
     yield (
         "\nKnobs are those that differ from the task's default.\n\n"
-        + _markdown(list(candidate_table(trials, task, state.get("incumbent"))))
+        + markdown_table(list(candidate_table(trials, task, state.get("incumbent"))))
         + "\n"
     )
     yield from _failure_section(trials)
@@ -101,7 +101,7 @@ def _verdict_line(run: RunFolder, trials: list[Trial], state: RunState, measured
     return f"`{incumbent.candidate.id}` is {incumbent.score:.3f} times as fast as `{BASELINE}`. {why}"
 
 
-def _final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] | None:
+def final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] | None:
     """Verdicts of the newest job that timed the incumbent beside a baseline, else beside nothing."""
     jobs = [run.evaluations(job_id) for job_id in reversed(run.judged_jobs())]
     timed = [job for job in jobs if incumbent in job and timings(job[incumbent])]
@@ -142,7 +142,7 @@ def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent
                 f"{timing.host_us:.1f}",
             )
         )
-    yield _markdown(rows) + "\n"
+    yield markdown_table(rows) + "\n"
     if baselines:
         yield f"Not faster than a baseline outside the noise: {', '.join(losing) or 'no workload'}.\n"
 
@@ -230,7 +230,8 @@ def _plot(run: RunFolder, trials: list[Trial]) -> None:
     figure.savefig(run.path / "progress.png", dpi=130)
 
 
-def _markdown(rows: list[tuple[str, ...]]) -> str:
+def markdown_table(rows: list[tuple[str, ...]]) -> str:
+    """The rows as a Markdown table, the first its header."""
     header, *body = rows
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])

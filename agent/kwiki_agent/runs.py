@@ -3,6 +3,7 @@
 runs/<id>/run.json               the contract
 runs/<id>/checkpoint.sqlite      LangGraph's checkpoints
 runs/<id>/candidates/<id>/       kernel.py, candidate.json, build.json
+runs/<id>/submissions/           under the external policy, what was handed in, one file a round
 runs/<id>/jobs/<job>/            job.json and one evaluation a candidate, baselines included
 runs/<id>/candidates.jsonl       one line a candidate: what it tried, what came of it
 runs/<id>/benchmark.csv          one line a measured candidate and workload
@@ -40,6 +41,10 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint.sqlite"
+
+    def submission(self, round_: int) -> Path:
+        """The file that holds what was handed in for a round, under the external policy."""
+        return self.path / "submissions" / f"r{round_:03d}.json"
 
     @property
     def contract(self) -> Contract:
@@ -98,15 +103,29 @@ class RunFolder:
         path = self.path / name
         if path.exists() and line in path.read_text(encoding="utf-8").splitlines():
             return
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        _append(path, line)
+
+    def add_line(self, name: str, record: Any) -> None:
+        """Add one JSON line to `name`, the same one again if it comes again: what was spent is spent."""
+        _append(self.path / name, json.dumps(record, default=str))
 
     def lines(self, name: str) -> Iterator[Any]:
+        """The records of `name`; half a line at the end, left by a crash, is no record."""
         path = self.path / name
         if path.exists():
-            yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
+            whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+            yield from map(json.loads, whole.splitlines())
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line; half a line that a crash left at the end is cut off first."""
+    with path.open("ab+") as stream:
+        if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":
+            whole = path.read_bytes().rpartition(b"\n")[0]
+            stream.truncate(len(whole) + 1 if whole else 0)
+        stream.write(line.encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def create_run(root: Path, contract: Contract) -> RunFolder:

@@ -9,12 +9,14 @@ from pathlib import Path
 from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.executor import Executor, LocalExecutor, SpoolExecutor
 from kwiki_kernels.job import Protocol
-from kwiki_kernels.task import load_task
+from kwiki_kernels.task import Task, load_task
 
 from kwiki_agent import __version__
-from kwiki_agent.contract import AgentError, Contract
+from kwiki_agent.contract import AgentError, Contract, PolicyName
 from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs
 from kwiki_agent.nodes import Loop
+from kwiki_agent.policy import Policy
+from kwiki_agent.policy.external import External
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import RunFolder, create_run
 
@@ -27,6 +29,7 @@ def new_run(
     workloads: str = "all",
     run_id: str | None = None,
     wiki: Path | None = None,
+    policy: PolicyName = "tuner",
     spool: Path | None = None,
     fixed_knobs: Sequence[str] = (),
     max_candidates: int = 24,
@@ -46,9 +49,8 @@ def new_run(
     folder = find_task(task_name)
     task = load_task(folder)
     arch = choose_arch(arch)
-    task.seed_for(arch)
-    if task.knob_space is None:
-        raise AgentError(f"task {task.name} has no knobs.json: the tuner has nothing to search")
+    if policy == "tuner":
+        _check_for_tuner(task, arch)
     now = dt.datetime.now(dt.UTC)
     contract = Contract(
         run_id=run_id or f"{task.name}-{arch}-{now:%Y%m%d-%H%M%S}-s{seed}",
@@ -56,6 +58,7 @@ def new_run(
         task_name=task.name,
         arch=arch,
         workloads=choose_workloads(task, workloads),
+        policy=policy,
         max_candidates=max_candidates,
         batch=batch,
         fixed_knobs=parse_knobs(task, fixed_knobs),
@@ -85,8 +88,21 @@ def make_loop(run: RunFolder, say: Callable[[str], None]) -> Loop:
         contract=contract,
         task=load_task(Path(contract.task_dir)),
         wiki=open_wiki(Path(contract.wiki_dir)),
-        policy=Tuner(),
+        policy=_policy(run),
         builder=local,
         executor=executor,
         say=say,
     )
+
+
+def _check_for_tuner(task: Task, arch: str) -> None:
+    task.seed_for(arch)
+    if task.knob_space is None:
+        raise AgentError(
+            f"task {task.name} has no knobs.json, so the tuner has nothing to search: "
+            "take --policy external and hand kernels in"
+        )
+
+
+def _policy(run: RunFolder) -> Policy:
+    return External(run) if run.contract.policy == "external" else Tuner()

@@ -93,18 +93,26 @@ class Task(Record):
                 return workload
         raise TaskError(f"task {self.name} has no workload '{uuid}'")
 
+    def has_seed_for(self, arch: str) -> bool:
+        """Whether `seed_for` finds a kernel for this architecture."""
+        return any(key in self.kernels for key in _seed_keys(arch))
+
     def seed_for(self, arch: str) -> str:
         """Text of the seed kernel for an architecture such as `sm_90a`.
 
         Raises:
             TaskError: the task has no seed for it.
         """
-        family = arch.removesuffix("a").removesuffix("f").replace("_", "")
-        for key in (family, "any"):
+        for key in _seed_keys(arch):
             if key in self.kernels:
                 return self.kernels[key]
         have = ", ".join(sorted(self.kernels)) or "none"
         raise TaskError(f"task {self.name} has no seed kernel for {arch}; seeds: {have}")
+
+
+def _seed_keys(arch: str) -> tuple[str, str]:
+    """The seed of this family comes first, then the one for any."""
+    return arch.removesuffix("a").removesuffix("f").replace("_", ""), "any"
 
 
 def load_task(folder: Path) -> Task:

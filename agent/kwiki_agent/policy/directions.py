@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kwiki_kernels.evaluation import Record
+from kwiki_kernels.job import Candidate
 
-from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION
+from kwiki_agent.contract import AgentError
+from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
+from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.trials import Trial
 
 MAX_TRIES = 5
@@ -54,17 +57,45 @@ def standings(trials: Iterable[Trial]) -> dict[str, Standing]:
     return found
 
 
-def why_closed(name: str, tried: dict[str, Standing], *, stalled: int) -> str | None:
-    """Why no further draft of this direction is taken now; None: it is open.
+class Ranking(Record):
+    """The directions of a run, the most promising first: `directions.json` in the run folder."""
+
+    directions: tuple[Direction, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return any(direction.name == name for direction in self.directions)
+
+    def merged(self, newer: Iterable[Direction]) -> Ranking:
+        """The newer order first; what it leaves out stays behind it, so that no idea is lost."""
+        chosen = {direction.name: direction for direction in newer}
+        older = (direction for direction in self.directions if direction.name not in chosen)
+        return Ranking(directions=(*chosen.values(), *older))
+
+    @staticmethod
+    def load(run: RunFolder) -> Ranking:
+        path = run.path / "directions.json"
+        return Ranking.model_validate_json(path.read_bytes()) if path.exists() else Ranking()
+
+    def save(self, run: RunFolder) -> None:
+        write_text(run.path / "directions.json", self.model_dump_json(indent=1))
+
+
+def check_direction(name: str, brief: Brief, earlier: Iterable[Candidate] = ()) -> None:
+    """Refuse a draft of a direction that had its tries, or that the search must leave.
 
     Args:
-        stalled: rounds in a row without a promotion; from two on only new directions are open.
+        earlier: candidates of this round that were taken already.
+
+    Raises:
+        AgentError: it is closed; one sentence.
     """
-    standing = tried.get(name)
-    if standing is None:
-        return None
-    if not standing.open:
-        return f"direction '{name}' has had its {MAX_TRIES} tries: take another"
-    if stalled >= STALLED_BEFORE_NEW_DIRECTION:
-        return f"{stalled} rounds brought no promotion: take a direction that was not tried yet, not '{name}'"
-    return None
+    if not name:
+        return
+    standing = standings(brief.trials).get(name)
+    tries = (standing.tries if standing else 0) + sum(candidate.direction == name for candidate in earlier)
+    if tries >= MAX_TRIES:
+        raise AgentError(f"direction '{name}' has had its {MAX_TRIES} tries: take another")
+    if standing and brief.stalled >= STALLED_BEFORE_NEW_DIRECTION:
+        raise AgentError(
+            f"{brief.stalled} rounds brought no promotion: leave '{name}' for a direction not tried yet"
+        )
