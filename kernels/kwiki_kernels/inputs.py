@@ -14,6 +14,7 @@ import torch
 
 from kwiki_kernels.definition import Definition, Workload, tensor_bytes
 from kwiki_kernels.errors import TaskError, TooLargeError
+from kwiki_kernels.probes import bend_rows, row_kinds
 
 FP8_CLAMP = 2.0
 """FlashInfer-Bench's rule for random fp8 inputs: randn clamped to [-2, 2], then cast."""
@@ -46,7 +47,7 @@ def make_inputs(
     contents: Contents = PLAIN,
 ) -> Inputs:
     """Fresh inputs: what the task makes itself, then normal with standard deviation `spread` for
-    floats and small for integers.
+    floats and small for integers. With a spread other than 1, half of the rows are special; see `probes`.
 
     The same seed gives the same values on the same kind of device.
 
@@ -195,9 +196,18 @@ def _random(
     if not dtype.is_floating_point:
         least = torch.iinfo(dtype).min if out.element_size() == 1 else 0
         return out.random_(least, 128, generator=generator)
-    for (piece,) in pieces(out):
+    if not out.numel():
+        return out
+    bent = spread != 1.0 and len(shape) > 1
+    rows = out.view(-1, shape[-1] if bent else 1)
+    kinds = row_kinds(len(rows), generator) if bent else None
+    step = max(1, PIECE // rows.shape[1])
+    for start in range(0, len(rows), step):
+        piece = rows[start : start + step]
         drawn = torch.empty(piece.shape, dtype=torch.float32, device=generator.device)
         drawn.normal_(0.0, spread, generator=generator)
+        if kinds is not None:
+            bend_rows(drawn, kinds[start : start + step], spread, generator)
         piece.copy_(drawn.clamp_(-FP8_CLAMP, FP8_CLAMP) if out.element_size() == 1 else drawn)
     return out
 

@@ -48,11 +48,11 @@ def right(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("uuid", ["small", "wide"])
-def test_an_honest_kernel_passes_with_the_error_of_one_rounding(uuid: str) -> None:
+def test_an_honest_kernel_passes_with_at_most_the_error_of_one_rounding(uuid: str) -> None:
     finding = make_trial(fill(right), uuid).check()
     assert finding.status is Status.PASSED, finding.log
     assert finding.error is not None
-    assert 1e-3 < finding.error.relative_l2 < 2e-3
+    assert 0 < finding.error.relative_l2 < 2e-3
 
 
 def test_a_kernel_that_rounds_once_more_inside_passes() -> None:

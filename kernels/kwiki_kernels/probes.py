@@ -1,0 +1,33 @@
+"""Rows far off the distribution, among scaled ones: what an expectation or a shortcut cannot stand for."""
+
+from __future__ import annotations
+
+import torch
+
+LARGE = 16.0
+"""Of large rows, over the others of a probe: 64 standard deviations, whose exponentials overflow float32."""
+SPECIAL = ONE_HOT, CONSTANT, ZERO, ENLARGED = 1, 3, 5, 7
+"""Kinds of special rows; even kinds are left as they are, so that half of all rows are."""
+KINDS = 8
+
+
+def row_kinds(rows: int, generator: torch.Generator) -> torch.Tensor:
+    """[rows]: the kind of each, in random order and all alike often; one row alone is left as it is."""
+    device = generator.device
+    order = torch.randperm(rows, generator=generator, device=device)
+    offset = 2 * torch.randint(KINDS // 2, (1,), generator=generator, device=device)
+    return (order + offset) % KINDS
+
+
+def bend_rows(drawn: torch.Tensor, kinds: torch.Tensor, spread: float, generator: torch.Generator) -> None:
+    """Turn rows of `drawn` [rows, width], random numbers of standard deviation `spread`, into their kind.
+
+    One-hot rows hold `spread` in one place; constant rows repeat their first element.
+    """
+    hot = (kinds == ONE_HOT).nonzero().squeeze(-1)
+    where = torch.randint(drawn.shape[1], hot.shape, generator=generator, device=generator.device)
+    drawn[hot] = 0.0
+    drawn[hot, where] = spread
+    drawn[kinds == CONSTANT] = drawn[kinds == CONSTANT][:, :1]
+    drawn[kinds == ZERO] = 0.0
+    drawn[kinds == ENLARGED] *= LARGE
