@@ -15,12 +15,23 @@ WITHOUT_A_LOOP = ("judge", "compile", "profile", "tasks", "worker")
 
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and run one command."""
-    args = _parser().parse_args(argv)
+    args = _parse(argv)
     if args.command in WITHOUT_A_LOOP:
         from kwiki_agent.judge_commands import run_command
     else:
         from kwiki_agent.commands import run_command
     return run_command(args)
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    """The arguments; kernels may also stand after an option, which argparse by itself does not take."""
+    parser = _parser()
+    args, late = parser.parse_known_args(argv)
+    if args.command == "submit" and not any(text.startswith("-") for text in late):
+        args.kernel += map(Path, late)
+    elif late:
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    return args
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from kwiki_kernels.audit import LANGUAGES, audit_source
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Knobs, Record
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.knobs import holds
 from kwiki_kernels.names import imported_names
 from kwiki_kernels.task import Task
 from pydantic import Field
@@ -129,10 +130,11 @@ def _check_knobs(draft: Draft, task: Task, contract: Contract) -> None:
         task.knob_space.check(draft.knobs)
     except TaskError as error:
         raise AgentError(f"{draft.name}: {error}") from None
-    axes = (task.definition.axis_values(task.workload(uuid).axes) for uuid in contract.workloads)
-    is_seed = draft.source in task.kernels.values()  # the constraints speak of the seed alone
-    if is_seed and not all(task.knob_space.valid(draft.knobs, values) for values in axes):
-        raise AgentError(f"{draft.name}: {_listed(draft.knobs)} breaks a constraint of knobs.json")
+    if draft.source in task.kernels.values():  # the constraints speak of the seed alone
+        for uuid in contract.workloads:
+            names = {**task.definition.axis_values(task.workload(uuid).axes), **draft.knobs}
+            if broken := [rule for rule in task.knob_space.constraints if not holds(rule, names)]:
+                raise AgentError(f"{draft.name}: on {uuid} it breaks '{broken[0]}'")
     for name, value in contract.fixed_knobs.items():
         if draft.knobs[name] != value:
             raise AgentError(f"{draft.name}: the contract fixes {name} at {value}")
@@ -145,7 +147,3 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
                 case [ast.Expr(value=ast.Constant(value=str())), *rest]:
                     node.body = list(rest)
     return tree
-
-
-def _listed(knobs: Knobs) -> str:
-    return ", ".join(f"{name}={value}" for name, value in knobs.items())
