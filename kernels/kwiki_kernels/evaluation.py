@@ -108,6 +108,8 @@ class WorkloadResult(Record):
     uuid: str
     axes: dict[str, int]
     knobs: Knobs = {}
+    held_out: bool = False
+    """The judge drew this workload: checked, never timed."""
     status: Status
     log: str = ""
     error: ErrorStats | None = None

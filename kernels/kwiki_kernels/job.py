@@ -101,6 +101,8 @@ class Job(Record):
     stage: Literal["build", "check", "judge"] = "judge"
     """`build` compiles and reports, on any machine; `check` also runs modules with a `run` on the CPU,
     Triton interpreted; `judge` checks and times where there is a GPU."""
+    held_out: Annotated[int, Field(ge=0)] = 0
+    """Workloads of other sizes to check as well, drawn from the seed; see `held_out.py`."""
     seed: int
     protocol: Protocol = Protocol()
     defences: Defences = Defences()
