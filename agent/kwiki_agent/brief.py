@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,8 @@ class BriefDocument(Record):
     failures: tuple[dict[str, str], ...]
     """The newest: id, status, log."""
     diagnosis: dict[str, Any] | None
-    """Of the last round's best: what bounds it, evidence, next edit, metrics."""
+    """What bounds a kernel, evidence, next edit, metrics: the incumbent's where `profile/<id>/diagnosis.json`
+    holds the output of `kernel-agent profile --json`, else of the last round's best."""
     cards_note: str = NOTE
     cards: tuple[dict[str, str], ...]
     """At most three pages: id, title, status, confidence, and the quoted text."""
@@ -109,7 +111,7 @@ def brief_document(loop: Loop, position: Position) -> BriefDocument:
             {"id": t.candidate.id, "status": str(t.status), "log": t.log[:SHOWN_LOG_CHARS]}
             for t in [t for t in trials if t.failed][-SHOWN_FAILURES:]
         ),
-        diagnosis=next(reversed(list(loop.run.lines("diagnoses.jsonl"))), None),
+        diagnosis=_diagnosis(loop, state.get("incumbent")),
         cards=tuple(
             {
                 "id": card["id"], "title": card["title"], "status": card["status"],
@@ -130,6 +132,13 @@ def brief_text(document: BriefDocument) -> str:
 
 def _seed(loop: Loop) -> str | None:
     return loop.task.seed_for(loop.contract.arch) if loop.task.has_seed_for(loop.contract.arch) else None
+
+
+def _diagnosis(loop: Loop, incumbent: str | None) -> dict[str, Any] | None:
+    profiled = loop.run.path / "profile" / str(incumbent) / "diagnosis.json"
+    if profiled.exists():
+        return {"candidate": incumbent, **json.loads(profiled.read_text(encoding="utf-8"))}
+    return next(reversed(list(loop.run.lines("diagnoses.jsonl"))), None)
 
 
 def _best(loop: Loop, incumbent: str | None, trials: list[Trial]) -> BestKernel | None:
@@ -161,7 +170,8 @@ def _timed(job: dict[str, Evaluation], incumbent: str) -> Iterator[dict[str, Any
 
 def _lines(document: BriefDocument) -> Iterator[str]:
     d = document
-    yield f"# {d.definition['name']} on {d.contract['arch']}: run {d.run}, round {d.round}\n"
+    round_ = "" if d.finished else f", round {d.round}"
+    yield f"# {d.definition['name']} on {d.contract['arch']}: run {d.run}{round_}\n"
     yield _standing(d) + "\n"
     yield "## What counts\n"
     yield (

@@ -19,9 +19,10 @@ from kwiki_kernels.task import Task
 from langgraph.types import interrupt
 
 from kwiki_agent import __version__
+from kwiki_agent.budget import spent, timed
 from kwiki_agent.contract import MAX_CARDS, Contract
 from kwiki_agent.decide import next_phase, promote
-from kwiki_agent.policy import Brief, Policy
+from kwiki_agent.policy import Brief, NothingProposedError, Policy
 from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
@@ -84,11 +85,17 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
 
 def propose(state: RunState, loop: Loop) -> RunState:
     """Let the policy name the next candidates."""
-    candidates = loop.policy.propose(brief_of(state, loop))
+    trouble = ""
+    try:
+        candidates = loop.policy.propose(brief_of(state, loop))
+    except NothingProposedError as error:
+        candidates, trouble = [], str(error)
+        loop.run.append_line("troubles.jsonl", {"round": state["round"] + 1, "trouble": trouble})
     for candidate in candidates:
         loop.run.save_candidate(candidate)
-    loop.say(f"{state['phase']}: {len(candidates)} candidates")
+    loop.say(f"{state['phase']}: {trouble or f'{len(candidates)} candidates'}")
     return {
+        "trouble": trouble,
         "batch": [candidate.id for candidate in candidates],
         "known": state["known"] + len(candidates),
         "searched": state["searched"] + (len(candidates) if state["phase"] == "search" else 0),
@@ -114,7 +121,8 @@ def brief_of(state: RunState, loop: Loop) -> Brief:
 def build(state: RunState, loop: Loop) -> RunState:
     """Compile the batch here, for the run's architecture: what does not build never reaches a GPU."""
     candidates = [loop.run.candidate(candidate_id) for candidate_id in state["batch"]]
-    verdicts = _judge(loop.builder, _job(state, loop, candidates, stage="build")) if candidates else []
+    with timed(loop.run, "build", f"round {state['round']}"):
+        verdicts = _judge(loop.builder, _job(state, loop, candidates, stage="build")) if candidates else []
     for verdict in verdicts:
         loop.run.save_build(verdict)
     survivors = [verdict.candidate_id for verdict in verdicts if verdict.status is Status.UNMEASURED]
@@ -143,7 +151,8 @@ def check(state: RunState, loop: Loop) -> RunState:
     baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if is_first else ()
     job = _job(state, loop, candidates, stage="judge", baselines=baselines)
     loop.run.save_job(job)
-    verdicts = _judge(loop.executor, job)
+    with timed(loop.run, "judge", f"round {state['round']}"):
+        verdicts = _judge(loop.executor, job)
     loop.run.save_evaluations(job.id, verdicts)
     wrong = sum(verdict.status not in (Status.PASSED, Status.UNMEASURED) for verdict in verdicts)
     loop.say(f"check: {len(verdicts) - wrong} of {len(verdicts)} right")
@@ -180,8 +189,8 @@ def decide(state: RunState, loop: Loop) -> RunState:
     verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
     trials = history(loop.run)
     promotion = promote(loop.contract, state.get("incumbent"), state["batch"], verdicts, trials)
-    has_news = bool(state["survivors"]) or not state["batch"]
-    changed: RunState = {"stalled": 0 if promotion else state["stalled"] + has_news}
+    counts = state["phase"] == "search" and bool(state["survivors"])  # what did not build says nothing
+    changed: RunState = {"stalled": 0 if promotion else state["stalled"] + counts}
     if promotion:
         changed["incumbent"] = promotion.candidate_id
         gain = f" {promotion.ratio.value:.3f}x" if promotion.ratio else ""
@@ -194,13 +203,10 @@ def decide(state: RunState, loop: Loop) -> RunState:
                 "ratio": promotion.ratio.model_dump() if promotion.ratio else None,
             },
         )
-    spent_s = sum(
-        v.build_s + v.judge_s for job in loop.run.judged_jobs() for v in loop.run.evaluations(job).values()
-    )
     after: RunState = {**state, **changed}
     leader = best(trials)
     phase, stop = next_phase(
-        loop.contract, after, spent_s=spent_s, best_score=leader.score if leader else None
+        loop.contract, after, spent=spent(loop.run), best_score=leader.score if leader else None
     )
     changed["phase"] = phase
     if stop:
