@@ -78,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(command="report")
     report.add_argument("run", help="id or path of a run")
 
+    trace = commands.add_parser("trace", parents=[common], help="print a run's verdicts as FlashInfer Traces")
+    trace.set_defaults(command="trace")
+    trace.add_argument("run", help="id or path of a run")
+    trace.add_argument(
+        "--dataset", type=Path, metavar="DIR", help="write a whole data set there: task, kernels and traces"
+    )
+
     _add_judge_commands(commands)
     return parser
 

@@ -20,6 +20,7 @@ from kwiki_agent.progress import Progress
 from kwiki_agent.runs import list_runs, open_run
 from kwiki_agent.start import new_run
 from kwiki_agent.table import aligned
+from kwiki_agent.trace_command import print_traces
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -28,7 +29,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
     commands = {
         "run": _run, "resume": _resume, "brief": brief, "submit": submit,
-        "experiment": _experiment, "runs": _runs, "report": _report,
+        "experiment": _experiment, "runs": _runs, "report": _report, "trace": print_traces,
     }  # fmt: skip
     try:
         return commands[args.command](args)

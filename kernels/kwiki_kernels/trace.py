@@ -47,17 +47,15 @@ def export(
     root: Path,
     task: Task,
     candidates: Iterable[Candidate] = (),
-    evaluations: Iterable[Evaluation] = (),
-    baseline_us: Mapping[str, float] | None = None,
+    traces: Iterable[Mapping[str, Any]] = (),
 ) -> None:
     """Write a task, and what is known about candidates for it, below `root`.
 
     Args:
         root: created where missing; files of the same names are replaced.
         task: its reference must define `run` in plain Python.
-        candidates: what the evaluations speak of.
-        evaluations: verdicts on this task.
-        baseline_us: workload uuid to the latency that speedups are read against, us.
+        candidates: what the traces speak of.
+        traces: rows that `trace_rows` made of verdicts on this task.
 
     Raises:
         OSError: a file cannot be written.
@@ -68,7 +66,7 @@ def export(
     for candidate in candidates:
         path = root / "solutions" / AUTHOR / op / name / f"{candidate.id}.json"
         _write(path, [solution_row(task, candidate)], indent=2)
-    if rows := [row for verdict in evaluations for row in trace_rows(task, verdict, baseline_us or {})]:
+    if rows := list(traces):
         _write(root / "traces" / op / f"{name}.jsonl", rows)
 
 
@@ -118,9 +116,12 @@ def solution_row(task: Task, candidate: Candidate) -> dict[str, Any]:
 def trace_rows(
     task: Task, evaluation: Evaluation, baseline_us: Mapping[str, float]
 ) -> Iterable[dict[str, Any]]:
-    """One Trace for each workload that the candidate ran on, or failed on."""
+    """One Trace for each workload of the task that the candidate ran on, or failed on.
+
+    `baseline_us` maps workloads to the latency that speedups are read against, us; 0 where unknown.
+    """
     for result in evaluation.results:
-        if result.status is not Status.UNMEASURED:
+        if result.status is not Status.UNMEASURED and not result.held_out:
             yield {
                 "definition": task.name,
                 "solution": evaluation.candidate_id,
@@ -188,6 +189,6 @@ def _correctness(result: WorkloadResult) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, rows: list[dict[str, Any]], indent: int | None = None) -> None:
+def _write(path: Path, rows: Iterable[Mapping[str, Any]], indent: int | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row, indent=indent) + "\n" for row in rows), encoding="utf-8")

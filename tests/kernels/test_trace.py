@@ -15,7 +15,7 @@ from kwiki_kernels.inputs import expected_outputs
 from kwiki_kernels.job import Candidate, Rule
 from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import load_reference
-from kwiki_kernels.trace import ENTRY, export, solution_row
+from kwiki_kernels.trace import ENTRY, export, solution_row, trace_rows
 
 from tests.kernels.shrunk_tasks import SMALL, TASKS
 
@@ -108,7 +108,7 @@ def test_every_verdict_becomes_a_valid_trace(bench: ModuleType, tmp_path: Path) 
     task = load_task(TASKS / "rmsnorm")
     statuses = list(Status)
     first = task.workloads[0].uuid
-    export(tmp_path, task, [candidate()], [verdict(task, statuses)], baseline_us={first: 10.0})
+    export(tmp_path, task, [candidate()], trace_rows(task, verdict(task, statuses), {first: 10.0}))
     there = bench.TraceSet.from_path(str(tmp_path))
     evaluations = [trace.evaluation for trace in there.traces[task.name]]
     words = [e.status.value for e in evaluations]

@@ -7,7 +7,10 @@ PROBE_SPREAD = 32.0
 
 
 def values(axes: dict[str, int], generator: torch.Generator, spread: float) -> dict[str, torch.Tensor]:
-    """Normal numbers of standard deviation 1, or `PROBE_SPREAD`."""
+    """Normal numbers of standard deviation 1, or `PROBE_SPREAD` with every fourth row constant."""
     shape = (axes["rows"], axes["width"])
     logits = torch.empty(shape, dtype=torch.bfloat16, device=generator.device)
-    return {"logits": logits.normal_(0.0, 1.0 if spread == 1.0 else PROBE_SPREAD, generator=generator)}
+    logits.normal_(0.0, 1.0 if spread == 1.0 else PROBE_SPREAD, generator=generator)
+    if spread != 1.0:
+        logits[3::4] = logits[3::4, :1].clone()
+    return {"logits": logits}
