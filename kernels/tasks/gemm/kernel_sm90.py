@@ -3,12 +3,14 @@
 One warp keeps a ring of shared memory full; two warpgroups multiply out of it. They work on one tile
 together (cooperative) or on two in turns (ping-pong), so that the one writes its tile back while
 the other multiplies. The tiles that share a matrix's rows are near to each other in time, for L2,
-and in a cluster load them once.
+and in a cluster load them once. Where there are few tiles and a long K, `split_k` CTAs of a cluster
+share a tile, each with a part of K, and add up through each other's shared memory.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +85,7 @@ class Gemm:
     cluster_n: int
     ping_pong: bool
     group_m: int
+    split_k: int
 
     def __post_init__(self) -> None:
         if self.tile_m % (64 * self.warpgroups):
@@ -91,6 +94,21 @@ class Gemm:
             raise ValueError(f"the accumulator would take {registers} registers a thread; at most 128 fit")
         if self.smem_bytes > SMEM_BYTES:
             raise ValueError(f"{self.smem_bytes} bytes of shared memory; a CTA has {SMEM_BYTES}")
+        if self.group_m % self.cluster_m:
+            raise ValueError(f"group_m must be a multiple of cluster_m={self.cluster_m}, not {self.group_m}")
+        if (ctas := math.prod(self.cluster)) > 8:
+            raise ValueError(f"a cluster of {ctas} CTAs; at most 8 are portable")
+        if self.split_k > 1 and self.ping_pong:
+            raise ValueError("with split_k a cluster has one tile, so ping_pong has no second one")
+        width = self.slice_mn[1]
+        if self.tile_n % width or width % 16 or math.prod(self.slices) % self.split_k:
+            raise ValueError(
+                f"a tile of {self.tile_m} x {self.tile_n} cannot be shared by {self.split_k} CTAs"
+            )
+        if 4 * self.tile_m * self.tile_n > self.ring_bytes:
+            raise ValueError(
+                f"{self.stages} stages are too small to hold an accumulator; use more for split_k"
+            )
 
     @property
     def teams(self) -> int:
@@ -107,16 +125,29 @@ class Gemm:
         return (1 + self.teams * self.warpgroups) * WARPGROUP
 
     @property
+    def cluster(self) -> tuple[int, int, int]:
+        return self.cluster_m, self.cluster_n, self.split_k
+
+    @property
     def slice_mn(self) -> tuple[int, int]:
-        """What of a tile is written back at a time."""
-        return 64 * self.warpgroups, min(64, self.tile_n)
+        """What of a tile is written back at a time. A tile has at least one such slice for each CTA."""
+        rows = 64 * self.warpgroups
+        return rows, min(64, self.tile_n, self.tile_m // rows * self.tile_n // self.split_k)
+
+    @property
+    def slices(self) -> tuple[int, int]:
+        """How many make a tile."""
+        return self.tile_m // self.slice_mn[0], self.tile_n // self.slice_mn[1]
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.stages * (self.tile_m + self.tile_n) * TILE_K * BFloat16.width // 8
 
     @property
     def smem_bytes(self) -> int:
-        rows, columns = self.slice_mn
-        operands = self.stages * (self.tile_m + self.tile_n) * TILE_K
-        barriers = 8 * 2 * (self.stages + self.teams)
-        return 2 * (operands + self.teams * STORE_BUFFERS * rows * columns) + barriers + 1024
+        buffers = self.teams * STORE_BUFFERS * math.prod(self.slice_mn) * BFloat16.width // 8
+        barriers = 8 * (2 * self.stages + self.teams)
+        return self.ring_bytes + buffers + barriers
 
     def layouts(self) -> tuple[cute.ComposedLayout, ...]:
         """Shared memory of a (tile_m, TILE_K, stages), b (tile_n, TILE_K, stages) and c (slice, buffers)."""
@@ -156,9 +187,13 @@ class Gemm:
         # In units of clusters; what sticks out of c is neither read nor written by TMA.
         rows = cute.ceil_div(m, self.tile_m * self.cluster_m)
         columns = cute.ceil_div(n, self.tile_n * self.cluster_n)
-        self.kernel(load_a, tA, load_b, tB, store_c, tC, tiled_mma, rows, columns).launch(
-            grid=[self.cluster_m, self.cluster_n, cutlass.min(clusters, rows * columns)],
-            cluster=[self.cluster_m, self.cluster_n, 1],
+        if const_expr(self.split_k == 1):
+            ctas_k = cutlass.min(clusters, rows * columns)
+        else:
+            ctas_k = self.split_k * rows * columns  # one tile each: the sum takes the ring's place
+        self.kernel((load_a, tA), (load_b, tB), (store_c, tC), tiled_mma, (rows, columns)).launch(
+            grid=[self.cluster_m, self.cluster_n, ctas_k],
+            cluster=self.cluster,
             block=[self.threads, 1, 1],
             min_blocks_per_mp=1,
             stream=stream,
@@ -176,19 +211,15 @@ class Gemm:
     @cute.kernel
     def kernel(
         self,
-        load_a: cute.CopyAtom,
-        tA: cute.Tensor,
-        load_b: cute.CopyAtom,
-        tB: cute.Tensor,
-        store_c: cute.CopyAtom,
-        tC: cute.Tensor,
+        a: tuple[cute.CopyAtom, cute.Tensor],
+        b: tuple[cute.CopyAtom, cute.Tensor],
+        c: tuple[cute.CopyAtom, cute.Tensor],
         tiled_mma: cute.TiledMma,
-        rows: Int32,
-        columns: Int32,
+        grid: tuple[Int32, Int32],
     ):
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp_idx == 0:
-            for atom in (load_a, load_b, store_c):
+            for atom, _ in (a, b, c):
                 cpasync.prefetch_descriptor(atom)
 
         smem = SmemAllocator()
@@ -211,37 +242,38 @@ class Gemm:
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
             consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, self.warpgroups * WARPGROUP),
             tx_count=(self.tile_m + self.tile_n) * TILE_K * BFloat16.width // 8,
-            cta_layout_vmnk=cute.make_layout((1, self.cluster_m, self.cluster_n, 1)),
+            cta_layout_vmnk=cute.make_layout((1, *self.cluster)),
             enable_multicast_signaling=True,
         )
 
+        # All CTAs of a cluster walk equally far; beyond the end of K, TMA reads zeros.
+        k_tiles = cute.ceil_div(a[1].shape[1], TILE_K * self.split_k)
         if warp_idx < 4:
             if const_expr(self.threads > 2 * WARPGROUP):
                 cute.arch.setmaxregister_decrease(40)
             if warp_idx == 0:
-                self.load(ring, load_a, tA, sA, load_b, tB, sB, rows, columns)
+                self.load(ring, (*a, sA), (*b, sB), k_tiles, grid)
+            if const_expr(self.split_k > 1):
+                for _ in range_constexpr(2):  # when the sums are there, and when they were read
+                    cute.arch.cluster_arrive()
+                    cute.arch.cluster_wait()
         else:
             if const_expr(self.threads > 2 * WARPGROUP):
                 cute.arch.setmaxregister_increase(232)
-            k_tiles = cute.ceil_div(tA.shape[1], TILE_K)
-            self.multiply(ring, turns, team, tiled_mma, sA, sB, store_c, tC, sC, k_tiles, rows, columns)
+            self.multiply(ring, turns, team, tiled_mma, sA, sB, (*c, sC), k_tiles, grid)
 
     @cute.jit
     def load(
         self,
         ring: pipeline.PipelineTmaAsync,
-        load_a: cute.CopyAtom,
-        tA: cute.Tensor,
-        sA: cute.Tensor,
-        load_b: cute.CopyAtom,
-        tB: cute.Tensor,
-        sB: cute.Tensor,
-        rows: Int32,
-        columns: Int32,
+        a: tuple[cute.CopyAtom, cute.Tensor, cute.Tensor],
+        b: tuple[cute.CopyAtom, cute.Tensor, cute.Tensor],
+        k_tiles: Int32,
+        grid: tuple[Int32, Int32],
     ):
         """The producer: every tile of this CTA, K tile by K tile, into the ring."""
-        cta_m, cta_n, cluster = cute.arch.block_idx()
-        _, _, clusters = cute.arch.grid_dim()
+        (load_a, tA, sA), (load_b, tB, sB) = a, b
+        cta_m, cta_n, cta_k, cluster, clusters = self.place()
         gA = cute.local_tile(tA, (self.tile_m, TILE_K), (None, None))
         gB = cute.local_tile(tB, (self.tile_n, TILE_K), (None, None))
         tAsA, tAgA = cpasync.tma_partition(
@@ -252,7 +284,7 @@ class Gemm:
             load_b, cta_m, cute.make_layout(self.cluster_m),
             cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2),
         )  # fmt: skip
-        ctas, here = cute.make_layout((1, self.cluster_m, self.cluster_n, 1)), (0, cta_m, cta_n, 0)
+        ctas, here = cute.make_layout((1, *self.cluster)), (0, cta_m, cta_n, cta_k)
         to_a = to_b = None
         if const_expr(self.cluster_n > 1):
             to_a = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=2)
@@ -260,9 +292,9 @@ class Gemm:
             to_b = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=1)
 
         free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
-        for index in cutlass.range(cluster, rows * columns, clusters, unroll=1):
-            row, column = self.tile(index, rows, columns)
-            for k_tile in cutlass.range(cute.size(gA, mode=[3]), unroll=1):
+        for index in cutlass.range(cluster, grid[0] * grid[1], clusters, unroll=1):
+            row, column = self.tile(index, grid)
+            for k_tile in cutlass.range(cta_k * k_tiles, (cta_k + 1) * k_tiles, unroll=1):
                 ring.producer_acquire(free)
                 full = ring.producer_get_barrier(free)
                 cute.copy(
@@ -284,17 +316,13 @@ class Gemm:
         tiled_mma: cute.TiledMma,
         sA: cute.Tensor,
         sB: cute.Tensor,
-        store_c: cute.CopyAtom,
-        tC: cute.Tensor,
-        sC: cute.Tensor,
+        c: tuple[cute.CopyAtom, cute.Tensor, cute.Tensor],
         k_tiles: Int32,
-        rows: Int32,
-        columns: Int32,
+        grid: tuple[Int32, Int32],
     ):
         """A team of consumers: its tiles one after the other, each multiplied and then written back."""
         tidx, _, _ = cute.arch.thread_idx()
-        _, _, cluster = cute.arch.block_idx()
-        _, _, clusters = cute.arch.grid_dim()
+        _, _, _, cluster, clusters = self.place()
         tidx = tidx % (self.warpgroups * WARPGROUP) if self.ping_pong else tidx - WARPGROUP
         # The same for a whole warpgroup: descriptors live in uniform registers.
         thr_mma = tiled_mma.get_slice(cute.arch.make_warp_uniform(tidx // WARPGROUP) * WARPGROUP)
@@ -307,7 +335,7 @@ class Gemm:
         if const_expr(self.ping_pong):
             full.advance(team * k_tiles)
         for index in cutlass.range(
-            cluster + team * clusters, rows * columns, self.teams * clusters, unroll=1
+            cluster + team * clusters, grid[0] * grid[1], self.teams * clusters, unroll=1
         ):
             read = full.clone()
             if const_expr(self.ping_pong):
@@ -328,8 +356,18 @@ class Gemm:
                 full.advance(k_tiles)  # those of the other team
             warpgroup.wait_group(0)
             ring.consumer_release(read)
-            row, column = self.tile(index, rows, columns)
-            self.write_back(tiled_mma, acc, sC, store_c, tC, tidx, team, row, column)
+            at = self.tile(index, grid)
+            if const_expr(self.split_k > 1):
+                self.meet(team)  # the ring is idle: it takes the accumulators
+                sSum = self.sums(sA.iterator)
+                vectors = cute.make_tensor(acc.iterator, cute.make_layout((4, cute.size(acc) // 4)))
+                cute.autovec_copy(vectors, sSum[None, None, tidx])
+                cute.arch.cluster_arrive()
+                cute.arch.cluster_wait()
+            self.write_back(tiled_mma, acc, sA, c, tidx, team, at)
+            if const_expr(self.split_k > 1):
+                cute.arch.cluster_arrive()
+                cute.arch.cluster_wait()
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
     @cute.jit
@@ -356,41 +394,78 @@ class Gemm:
         self,
         tiled_mma: cute.TiledMma,
         acc: cute.Tensor,
-        sC: cute.Tensor,
-        store_c: cute.CopyAtom,
-        tC: cute.Tensor,
+        sA: cute.Tensor,
+        c: tuple[cute.CopyAtom, cute.Tensor, cute.Tensor],
         tidx: Int32,
         team: Int32,
-        row: Int32,
-        column: Int32,
+        at: tuple[Int32, Int32],
     ):
-        """A tile from registers through shared memory to c, slice by slice."""
+        """This CTA's slices of a tile through shared memory to c."""
+        store_c, tC, sC = c
         to_smem = cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=False, num_matrices=4), BFloat16)
         tiled_copy = cute.make_tiled_copy_S(to_smem, cute.make_tiled_copy_C_atom(to_smem, tiled_mma))
         thr_copy = tiled_copy.get_slice(tidx)
-        tSsC, tSrAcc = thr_copy.partition_D(sC), tiled_copy.retile(acc)
+        tSsC = thr_copy.partition_D(sC)
         tSrC = cute.make_rmem_tensor(cute.shape(thr_copy.partition_S(sC))[:3], BFloat16)
         gC = cute.local_tile(tC, self.slice_mn, (None, None))
         bSsC, bSgC = cpasync.tma_partition(
             store_c, 0, cute.make_layout(1), cute.group_modes(sC, 0, 2), cute.group_modes(gC, 0, 2)
         )
-        down, across = self.tile_m // self.slice_mn[0], self.tile_n // self.slice_mn[1]
-        for part in range_constexpr(down * across):
-            buffer = team * STORE_BUFFERS + part % STORE_BUFFERS
-            # An odd number of slices ends where the next tile begins.
-            others = 0 if part == 0 and down * across % STORE_BUFFERS else STORE_BUFFERS - 1
+        down, across = self.slices
+        own = down * across // self.split_k
+        _, _, cta_k, _, _ = self.place()
+        for turn in range_constexpr(own):
+            number = cta_k * own + turn
+            buffer = team * STORE_BUFFERS + turn % STORE_BUFFERS
+            # An odd number of slices ends in the buffer where the next tile begins.
+            others = 0 if turn == 0 and own % STORE_BUFFERS else STORE_BUFFERS - 1
             if tidx < 32:
                 cute.arch.cp_async_bulk_wait_group(others, read=True)
             self.meet(team)  # the buffer has been read
-            for value in range_constexpr(cute.size(tSrC)):
-                tSrC[value] = tSrAcc[part * cute.size(tSrC) + value].to(BFloat16)
+            if const_expr(self.split_k == 1):
+                for value in range_constexpr(cute.size(tSrC)):
+                    tSrC[value] = acc[turn * cute.size(tSrC) + value].to(BFloat16)
+            else:
+                self.add_up(sA.iterator, number, tidx, tSrC)
             cute.copy(tiled_copy, tSrC, tSsC[None, None, None, buffer])
             cute.arch.fence_proxy("async.shared", space="cta")
             self.meet(team)  # the slice is complete
             if tidx < 32:
-                at = (row * down + part // across, column * across + part % across)
-                cute.copy(store_c, bSsC[None, buffer], bSgC[None, at[0], at[1]])
+                row, column = at[0] * down + number // across, at[1] * across + number % across
+                cute.copy(store_c, bSsC[None, buffer], bSgC[None, row, column])
                 cute.arch.cp_async_bulk_commit_group()
+
+    @cute.jit
+    def add_up(self, ring: cute.Pointer, number: Int32, tidx: Int32, tSrC: cute.Tensor):
+        """Slice `number` of the tile, summed in the order of K over the accumulators of the cluster."""
+        cta_m, cta_n, _, _, _ = self.place()
+        vectors = cute.size(tSrC) // 4
+        total = cute.make_rmem_tensor((4, vectors), Float32)
+        part = cute.make_rmem_tensor((4, vectors), Float32)
+        total.fill(0.0)
+        for cta_k in range_constexpr(self.split_k):
+            rank = cta_m + self.cluster_m * (cta_n + self.cluster_n * cta_k)
+            sSum = self.sums(cute.arch.map_dsmem_ptr(cute.recast_ptr(ring, dtype=Float32), rank))
+            for vector in range_constexpr(vectors):
+                cute.autovec_copy(sSum[None, number * vectors + vector, tidx], part[None, vector])
+            total.store(total.load() + part.load())
+        for value in range_constexpr(cute.size(tSrC)):
+            tSrC[value] = total[value].to(BFloat16)
+
+    def sums(self, ring: cute.Pointer) -> cute.Tensor:
+        """Accumulators where the ring was: (4, vectors, threads), a vector of all threads in a row."""
+        threads = self.warpgroups * WARPGROUP
+        shape = (4, self.tile_m * self.tile_n // threads // 4, threads)
+        return cute.make_tensor(
+            cute.recast_ptr(ring, dtype=Float32), cute.make_layout(shape, stride=(1, 4 * threads, 4))
+        )
+
+    @cute.jit
+    def place(self) -> tuple[Int32, Int32, Int32, Int32, Int32]:
+        """This CTA's coordinates (m, n, k) in its cluster, the cluster's number, how many there are."""
+        cta_m, cta_n, z = cute.arch.block_idx()
+        _, _, ctas_k = cute.arch.grid_dim()
+        return cta_m, cta_n, z % self.split_k, z // self.split_k, ctas_k // self.split_k
 
     @cute.jit
     def meet(self, team: Int32):
@@ -398,13 +473,14 @@ class Gemm:
         cute.arch.barrier(barrier_id=1 + team, number_of_threads=self.warpgroups * WARPGROUP)
 
     @cute.jit
-    def tile(self, index: Int32, rows: Int32, columns: Int32) -> tuple[Int32, Int32]:
-        """This CTA's tile in c, of the cluster's `index` in the order of time.
+    def tile(self, index: Int32, grid: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
+        """This CTA's tile of c, when its cluster's is number `index` in the order of time.
 
         Groups of `group_m` rows are walked column by column, so that what runs at the same time
         reads few rows of a and few rows of b.
         """
-        cta_m, cta_n, _ = cute.arch.block_idx()
+        cta_m, cta_n, _, _, _ = self.place()
+        rows, columns = grid
         group_rows = self.group_m // self.cluster_m
         group, within = index // (group_rows * columns), index % (group_rows * columns)
         height = cutlass.min(group_rows, rows - group * group_rows)
