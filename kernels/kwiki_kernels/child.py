@@ -1,8 +1,8 @@
 """One candidate in a process of its own: `python -m kwiki_kernels.child REQUEST.json FD`.
 
-Builds without a CUDA context, tells the keeper (messages on file descriptor FD), waits for its
-word on standard input, then checks and times every workload on the GPU. Whatever a kernel does to
-this process, the keeper outlives it.
+Builds without a CUDA context, tells the keeper (messages on file descriptor FD), then obeys its
+commands on standard input one by one, and uses the GPU only while it carries out one. Whatever a
+kernel does to this process, the keeper outlives it.
 """
 
 from __future__ import annotations
@@ -11,40 +11,33 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kwiki_kernels.audit import OwnKernels
 from kwiki_kernels.build import RUN, Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.device import environment, local_gpu
-from kwiki_kernels.errors import JudgeError, MachineError, TooLargeError
-from kwiki_kernels.evaluation import Record, Status, WorkloadResult
+from kwiki_kernels.errors import JudgeError, MachineError
+from kwiki_kernels.evaluation import Status
 from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, Level, isolate
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
-    GO,
     Broken,
     Building,
     Built,
+    Command,
     Confined,
     Done,
     Failed,
-    Judged,
     Measured,
+    Message,
+    Pulse,
     Ready,
     Request,
-    Started,
+    Send,
 )
 from kwiki_kernels.task import Task, parse_task
 
-if TYPE_CHECKING:  # both need torch
-    from kwiki_kernels.integrity import Integrity
-    from kwiki_kernels.trial import Trial
-
 PR_SET_PDEATHSIG = 1
-
-Send = Callable[[Record], None]
 
 
 def main(request_path: Path, fd: int) -> None:
@@ -53,14 +46,13 @@ def main(request_path: Path, fd: int) -> None:
     request = Request.model_validate_json(request_path.read_bytes())
     request_path.unlink()  # the seed and the token stand in it
 
-    def send(message: Record) -> None:
+    def send(message: Message) -> None:
         os.write(fd, f"{request.token} {message.model_dump_json()}\n".encode())
 
     try:
         send(Confined(isolation=isolate(_levels(request), Path.cwd())))
         if request.candidate is None:
-            _wait_for_gpu(send)
-            measure_machine(request, send)
+            serve_machine(request, send)
         else:
             judge_candidate(request, request.candidate, send)
         send(Done())
@@ -85,7 +77,7 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
         send(Failed(status=Status.COMPILE_ERROR, log=str(error)))
         return
     if request.measure:
-        import torch  # noqa: F401 - seconds of host work that need no GPU yet
+        import kwiki_kernels.contestant  # noqa: F401 - seconds of host work that need no GPU yet
     failures = {
         workload.uuid: f"{build.log}\n  while building {build.what}"
         for build in builds
@@ -95,32 +87,42 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
     reports = tuple(report for build in builds for report in build.reports)
     notes = dict.fromkeys(build.log for build in builds if build.launch and build.log)
     send(Built(failures=failures, reports=reports, log="\n".join(notes)))
-    if request.measure and any(build.launch for build in builds):
-        _wait_for_gpu(send)
-        if integrity:
-            integrity.see_context()
-        for result in _judge_workloads(request, candidate, task, builds, "cuda", send):
-            send(Judged(result=_unbroken(result, integrity)))
-    elif request.check:
-        runnable = tuple(build for build in builds if build.launch and build.what == RUN)
-        for result in _judge_workloads(request, candidate, task, runnable, "cpu", send):
-            send(Judged(result=_unbroken(_checked_only(result), integrity)))
+    runnable = tuple(build for build in builds if build.launch and (request.measure or build.what == RUN))
+    if runnable and (request.measure or request.check):
+        from kwiki_kernels.contestant import Contestant
+
+        contestant = Contestant(request, candidate, task, runnable, integrity, send)
+        for command in _commands():
+            contestant.obey(command)
 
 
-def measure_machine(request: Request, send: Send) -> None:
-    """The figures that every timing of this job is read against."""
+def serve_machine(request: Request, send: Send) -> None:
+    """Measure the figures that every timing of this job is read against; then tell how the GPU is."""
+    commands = _commands()
+    next(commands)
+
     from kwiki_kernels import timing
+    from kwiki_kernels.contestant import open_gpu
+    from kwiki_kernels.trial import release
 
-    copy_gbps = timing.copy_gbps(request.job.protocol)
+    open_gpu()
+    send(Ready())
+    protocol = request.job.protocol
+    copy_gbps = timing.copy_gbps(protocol)
     gpu = local_gpu()  # asked now, while the clock is still up from the copies
     here = environment(gpu)
     figures = {
         "versions": here.versions | {"cuda": timing.cuda_version()},
         "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None,
         "copy_gbps": copy_gbps,
-        "timer_floor_us": timing.timer_floor_us(request.job.protocol),
+        "timer_floor_us": timing.timer_floor_us(protocol),
     }
+    release()
+    heart = timing.Heart(protocol)
     send(Measured(environment=here.model_copy(update=figures)))
+    for _ in commands:
+        right, device_us = heart.beat()
+        send(Pulse(right=right, device_us=device_us))
 
 
 def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> Iterator[Build]:
@@ -140,97 +142,10 @@ def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> I
     )
 
 
-def _judge_workloads(
-    request: Request,
-    candidate: Candidate,
-    task: Task,
-    builds: tuple[Build, ...],
-    device: str,
-    send: Send,
-) -> Iterator[WorkloadResult]:
-    import torch
-
-    from kwiki_kernels.terms import load_reference
-    from kwiki_kernels.trial import Trial, check_room, release
-
-    reference, terms = load_reference(task, Path.cwd())
-    launches = {workload.uuid: build.launch for build in builds for workload in build.workloads}
-    for uuid in request.job.workload_uuids:
-        launch = launches.get(uuid)
-        if launch is None:
-            continue
-        send(Started(uuid=uuid))
-        workload = task.workload(uuid)
-        trial = None
-        try:
-            if device != "cpu":
-                check_room(task.definition, workload, torch.cuda.mem_get_info()[0])
-            trial = Trial(
-                launch,
-                task.definition,
-                workload,
-                reference=reference,
-                seed=request.job.seed,
-                device=device,
-                terms=terms,
-                watch_each_call=request.job.defences.each_call and not request.baseline,
-            )
-            result = trial.judge(request.job.protocol, Path.cwd() / "kernel.py")
-            if request.job.defences.kernel_names and not request.baseline:
-                result = _by_own_kernels(result, candidate, trial)
-        except TooLargeError as error:
-            result = WorkloadResult(
-                uuid=uuid,
-                axes=task.definition.axis_values(workload.axes),
-                status=Status.UNMEASURED,
-                log=f"too large for this GPU: {error}",
-            )
-        yield result.model_copy(update={"knobs": candidate.knobs_for(result.axes)})
-        if result.status is Status.RUNTIME_ERROR and device != "cpu":
-            return  # a CUDA error sticks to the context: nothing after it could be believed
-        del trial
-        release()
-
-
-def _by_own_kernels(result: WorkloadResult, candidate: Candidate, trial: Trial) -> WorkloadResult:
-    """Refuse a right result that kernels of others have made."""
-    from kwiki_kernels.timing import kernel_names
-
-    if result.status is not Status.PASSED or trial.device == "cpu":
-        return result
-    foreign = OwnKernels.of(candidate.source).foreign(kernel_names(trial.call))
-    return (
-        _rejected(result, f"a kernel ran that the candidate did not write: {foreign[0]}")
-        if foreign
-        else result
-    )
-
-
-def _unbroken(result: WorkloadResult, integrity: Integrity | None) -> WorkloadResult:
-    """Whatever it computed, a kernel that touched its judge is refused."""
-    broken = integrity.broken() if integrity else ""
-    return _rejected(result, broken) if broken else result
-
-
-def _rejected(result: WorkloadResult, log: str) -> WorkloadResult:
-    return result.model_copy(update={"status": Status.REJECTED, "log": log, "timing": None})
-
-
-def _checked_only(result: WorkloadResult) -> WorkloadResult:
-    if result.status is not Status.PASSED:
-        return result
-    log = "right on the CPU; nothing was measured"
-    return result.model_copy(update={"status": Status.UNMEASURED, "log": log})
-
-
-def _wait_for_gpu(send: Send) -> None:
-    if sys.stdin.buffer.readline() != GO:
-        sys.exit("the keeper went away")
-    import torch
-
-    torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
-    send(Ready())
+def _commands() -> Iterator[Command]:
+    """What the keeper says, until it closes the pipe."""
+    for line in sys.stdin.buffer:
+        yield Command.model_validate_json(line)
 
 
 def _levels(request: Request) -> tuple[Level, ...]:

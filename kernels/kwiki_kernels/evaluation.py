@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 KnobValue = bool | int | str
+Order = Literal["sequential", "interleaved"]
 Knobs = dict[str, KnobValue]
 
 
@@ -45,14 +46,38 @@ class ErrorStats(Record):
     """||out - ref|| / ||ref||; dimensionless."""
 
 
-class Timing(Record):
-    """Latency samples of one workload. Device time and host overhead are different claims, never mixed."""
+class Conditions(Record):
+    """How the GPU fared over the rounds of one timing, asked of NVML after each round."""
 
-    timer: Literal["cuda_graph", "cuda_events"]
+    sm_clock_mhz: tuple[int, int]
+    """Lowest and highest."""
+    temperature_c: int
+    """Highest."""
+    power_w: float
+    """Highest."""
+    held_back_by: tuple[str, ...] = ()
+    """What kept the clock down, in any round."""
+    others: int = 0
+    """Most processes of others that computed on the GPU."""
+
+
+class Timing(Record):
+    """Latency samples of one workload. Device time, span and host overhead: three claims, never mixed."""
+
+    timer: Literal["cuda_graph", "cupti", "cuda_events"]
     device_us: tuple[tuple[float, ...], ...]
     """[rounds][iterations] device time of one call with a cold L2, us."""
     host_us: float
     """Median time the host needs to issue one call, us."""
+    span_us: float | None = None
+    """Median time from the first kernel's start to the last one's end of a plain call, us; the host's gaps
+    between kernels count. None where it was not asked for."""
+    order: Order = "sequential"
+    """`interleaved`: round n of every contestant ran side by side with round n of the others."""
+    conditions: Conditions | None = None
+    """None where NVML does not answer."""
+    disturbed: str = ""
+    """What spoilt these rounds, though they were repeated once; empty where nothing did."""
 
     @property
     def median_us(self) -> float:

@@ -12,8 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kwiki_kernels.evaluation import Knobs, Record
+from kwiki_kernels.evaluation import Knobs, Order, Record
 from kwiki_kernels.isolation import Level
+
+LEAST_TURNS = 4
 
 
 class Rule(Record):
@@ -68,9 +70,20 @@ class Protocol(Record):
     warmup: Annotated[int, Field(ge=0)] = 3
     iterations: Annotated[int, Field(ge=1)] = 50
     rounds: Annotated[int, Field(ge=1)] = 3
+    order: Order = "sequential"
+    """`sequential`: one candidate after the other, its builds beside another's timing. `interleaved`:
+    all take turns round by round, A B C C B A, so that drift of the GPU falls on all alike."""
+    span: bool = False
+    """Also time the contest's span by CUPTI, from the first kernel's start to the last one's end."""
     cold_l2: bool = True
     build_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     judge_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+
+    def interleaved(self) -> Protocol:
+        """This protocol for a comparison: an even number of rounds, at least four, taken in turns."""
+        return self.model_copy(
+            update={"order": "interleaved", "rounds": max(LEAST_TURNS, self.rounds + self.rounds % 2)}
+        )
 
 
 class Defences(Record):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from kwiki_kernels.account import Account, account
 from kwiki_kernels.audit import audit_source
+from kwiki_kernels.contest import supervise
 from kwiki_kernels.device import check_arch, environment, local_gpu
 from kwiki_kernels.errors import MachineError, TaskError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Job
-from kwiki_kernels.keeper import Course, supervise
+from kwiki_kernels.keeper import Course, Span
 from kwiki_kernels.messages import (
     Broken,
     Built,
@@ -24,12 +28,14 @@ from kwiki_kernels.messages import (
     Done,
     Failed,
     Judged,
-    Measured,
+    Paused,
     Ready,
     Request,
     Started,
 )
+from kwiki_kernels.sensors import conditions, disturbance
 from kwiki_kernels.task import Task, parse_task
+from kwiki_kernels.witness import Witness
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,17 @@ class Bench:
     machine: Environment
     why_not: str | None
     """Why nothing is measured here; None where it is."""
+    witness: Witness | None = None
+    """None where nothing is measured."""
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One to be judged."""
+
+    candidate: Candidate
+    baseline: bool
 
 
 @dataclass(frozen=True)
@@ -59,14 +76,17 @@ def run_job(
     there: Mapping[str, Evaluation] | None = None,
     keep: Callable[[Evaluation], None] = lambda _: None,
     on_result: Callable[[Evaluation], None] = lambda _: None,
+    on_account: Callable[[Account], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> list[Evaluation]:
     """Judge the baselines and candidates of a job, in the job's order.
 
     Builds run `parallel_builds` at a time (default: one per core); the GPU serves one candidate at
-    a time. Verdicts that are already `there`, by candidate, are not reached again. `keep` and then
-    `on_result` see each new verdict as it falls, on the calling thread. Setting `stop`, or Ctrl-C,
-    kills every child before this raises.
+    a time, to its end or, where the protocol interleaves, for one round. Verdicts that are already
+    `there`, by candidate, are not reached again; those of an interleaved job fall together and are
+    reached again unless all are there. `keep` and then `on_result` see each new verdict as it falls,
+    on the calling thread, and `on_account` where the time went. Setting `stop`, or Ctrl-C, kills every
+    child before this raises.
 
     Raises:
         TaskError: the job's task or a workload of it cannot be read, or its reference fails.
@@ -81,27 +101,28 @@ def run_job(
         task.workload(uuid)
     entries = _entries(job, task)
     verdicts = dict(there or {})
-    todo = [entry for entry in entries if entry[0].id not in verdicts]
+    contests = _contests(job, entries, verdicts)
     why_not = unmeasured_because(job)
-    machine = environment(local_gpu()) if why_not or not todo else measure_machine(job, stop)
-    bench = Bench(job, task, machine, why_not)
     workers = parallel_builds or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge") as pool:
+    began_s = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        witness = None if why_not or not contests else stack.enter_context(Witness(job, stop))
+        machine = witness.environment if witness else environment(local_gpu())
+        bench = Bench(job, task, machine, why_not, witness)
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge"))
         try:
-            futures = [
-                pool.submit(evaluate, bench, candidate, baseline=baseline, stop=stop)
-                for candidate, baseline in todo
-            ]
+            futures = [pool.submit(evaluate, bench, contest, workers, stop) for contest in contests]
             for future in as_completed(futures):
-                verdict = future.result()
-                verdicts[verdict.candidate_id] = verdict
-                keep(verdict)
-                on_result(verdict)
+                for verdict in future.result():
+                    verdicts[verdict.candidate_id] = verdict
+                    keep(verdict)
+                    on_result(verdict)
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [verdicts[candidate.id] for candidate, _ in entries]
+    on_account(account(bench.spans, began_s, time.monotonic()))
+    return [verdicts[entry.candidate.id] for entry in entries]
 
 
 def unmeasured_because(job: Job) -> str | None:
@@ -118,61 +139,67 @@ def unmeasured_because(job: Job) -> str | None:
     return None
 
 
-def measure_machine(job: Job, stop: threading.Event) -> Environment:
-    """Copy bandwidth and timer floor of the GPU, in a process of its own.
-
-    Raises:
-        MachineError: the GPU does not answer.
-    """
-    request = Request(job=_bare(job), candidate=None, baseline=False, measure=True, token=secrets.token_hex())
-    course = supervise(request, stop)
-    for message in course.messages:
-        if isinstance(message, Measured):
-            return message.environment
-    reason = "it did not answer in time" if course.timed_out else course.ending
-    raise MachineError(f"the GPU cannot be used: {reason}. The process printed:\n{course.log}")
-
-
-def evaluate(bench: Bench, candidate: Candidate, *, baseline: bool, stop: threading.Event) -> Evaluation:
-    """The verdict on one candidate.
+def evaluate(bench: Bench, contest: list[Entry], workers: int, stop: threading.Event) -> list[Evaluation]:
+    """The verdicts on those that contend together; a single one as a rule.
 
     Raises:
         TaskError: the task is at fault: its reference fails, or a scalar has no value.
-        MachineError: the GPU no longer answers, not by this candidate's doing, or the disk is full.
+        MachineError: the GPU no longer answers, or not as it did, or the disk is full.
         Cancelled: `stop` was set.
     """
-    job, why_not = bench.job, bench.why_not
-    if baseline and why_not:
-        course, verdict = Course(), Verdict(Status.UNMEASURED, why_not)
-    elif not baseline and job.defences.audit and (refusal := audit_source(candidate.source)):
-        course, verdict = Course(), Verdict(Status.REJECTED, f"the kernel's text is refused: {refusal}")
-    else:
-        request = Request(
-            job=_bare(job),
-            candidate=candidate,
-            baseline=baseline,
-            measure=not why_not,
-            token=secrets.token_hex(),
-            check=job.stage == "check",
-        )
-        course = supervise(request, stop)
+    settled = {entry.candidate.id: verdict for entry in contest if (verdict := _beforehand(bench, entry))}
+    pending = [entry for entry in contest if entry.candidate.id not in settled]
+    requests = [_request(bench.job, entry, measure=not bench.why_not) for entry in pending]
+    ran = supervise(requests, stop, builds=workers, witness=bench.witness)
+    courses = {entry.candidate.id: course for entry, course in zip(pending, ran, strict=True)}
+    for course in courses.values():
+        bench.spans.extend(course.spans)
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
             raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
-        if not why_not and course.said(Built) and not course.said(Ready, Failed, Done):
-            measure_machine(job, stop)
-        verdict = judge(course, bench, candidate)
+        if bench.witness and course.said(Built) and not course.said(Ready, Failed, Done):
+            with Witness(bench.job, stop):  # raises where no process gets onto this GPU
+                pass
+    evaluations = []
+    for entry in contest:
+        candidate = entry.candidate
+        course = courses.get(candidate.id, Course())
+        verdict = settled.get(candidate.id) or judge(course, bench, candidate)
+        evaluations.append(_evaluation(bench, candidate, course, verdict))
+    return evaluations
+
+
+def _beforehand(bench: Bench, entry: Entry) -> Verdict | None:
+    """The verdict on what needs no process."""
+    if entry.baseline:
+        return Verdict(Status.UNMEASURED, bench.why_not) if bench.why_not else None
+    refusal = audit_source(entry.candidate.source) if bench.job.defences.audit else None
+    return Verdict(Status.REJECTED, f"the kernel's text is refused: {refusal}") if refusal else None
+
+
+def _request(job: Job, entry: Entry, *, measure: bool) -> Request:
+    return Request(
+        job=job.model_copy(update={"candidates": ()}),
+        candidate=entry.candidate,
+        baseline=entry.baseline,
+        measure=measure,
+        token=secrets.token_hex(),
+        check=job.stage == "check",
+    )
+
+
+def _evaluation(bench: Bench, candidate: Candidate, course: Course, verdict: Verdict) -> Evaluation:
     return Evaluation(
         candidate_id=candidate.id,
         code_hash=candidate.code_hash,
         task=bench.task.name,
-        arch=job.arch,
+        arch=bench.job.arch,
         status=verdict.status,
         log=verdict.log,
         results=verdict.results,
         static_reports=tuple(r for m in course.messages if isinstance(m, Built) for r in m.reports),
         environment=bench.machine.model_copy(update={"isolation": _isolation(course)}),
-        seed=job.seed,
-        job_id=job.id,
+        seed=bench.job.seed,
+        job_id=bench.job.id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         build_s=round(course.build_s, 3),
         judge_s=round(course.judge_s, 3),
@@ -198,7 +225,8 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
     results = []
     for uuid in bench.job.workload_uuids:
         if uuid in judged:
-            results.append(_possible(judged[uuid], bench.job))
+            told = _with_conditions(judged[uuid], course, limits.rounds)
+            results.append(_possible(told, bench.job))
         elif uuid in built.failures:
             results.append(_unjudged(bench, candidate, uuid, Status.COMPILE_ERROR, built.failures[uuid]))
         else:
@@ -229,12 +257,27 @@ def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log
 
 def forged(course: Course) -> bool:
     """Whether messages came that the child cannot have sent: one too many, or out of turn."""
-    letters = {Confined: "c", Built: "b", Ready: "r", Started: "s", Judged: "j", Done: "d"}
+    letters = {Confined: "c", Built: "b", Ready: "r", Started: "s", Paused: "p", Judged: "j", Done: "d"}
     turns = "".join(letters.get(type(message), "") for message in course.messages)
     started = [message.uuid for message in course.messages if isinstance(message, Started)]
     judged = [message.result.uuid for message in course.messages if isinstance(message, Judged)]
-    in_turn = re.fullmatch("c?(b(r?(sj)*s?)d?)?", turns) is not None
-    return not in_turn or judged != started[: len(judged)] or len(set(started)) < len(started)
+    in_turn = re.fullmatch("c?(b(r(sp*j)*(sp*)?)?d?)?", turns) is not None
+    answers = turns.count("p") + turns.count("j")
+    repeated = len(set(started)) < len(started)
+    return not in_turn or answers > course.asked or judged != started[: len(judged)] or repeated
+
+
+def _with_conditions(result: WorkloadResult, course: Course, rounds: int) -> WorkloadResult:
+    """Add how the GPU was. Disturbed rounds were repeated: the last ones count, good or bad."""
+    if result.timing is None:
+        return result
+    found = conditions(course.readings.get(result.uuid, ()))
+    update = {
+        "device_us": result.timing.device_us[-rounds:],
+        "conditions": found,
+        "disturbed": disturbance(found),
+    }
+    return result.model_copy(update={"timing": result.timing.model_copy(update=update)})
 
 
 def _possible(result: WorkloadResult, job: Job) -> WorkloadResult:
@@ -266,14 +309,21 @@ def _with_output(sentence: str, course: Course) -> str:
     return f"{sentence}; it printed last:\n{course.log}" if course.log else sentence
 
 
-def _bare(job: Job) -> Job:
-    return job.model_copy(update={"candidates": ()})
-
-
-def _entries(job: Job, task: Task) -> list[tuple[Candidate, bool]]:
-    """What to judge, and whether each is a baseline; these come first, as all else is read against them."""
+def _entries(job: Job, task: Task) -> list[Entry]:
+    """What to judge; baselines come first, as all else is read against them."""
     baselines = [
         Candidate(id=name, intent="what a candidate must beat", policy="baseline", source=text)
         for name, text in task.baselines.items()
     ]
-    return [(b, True) for b in baselines if b.id in job.baselines] + [(c, False) for c in job.candidates]
+    return [
+        *(Entry(b, baseline=True) for b in baselines if b.id in job.baselines),
+        *(Entry(c, baseline=False) for c in job.candidates),
+    ]
+
+
+def _contests(job: Job, entries: list[Entry], there: Mapping[str, Evaluation]) -> list[list[Entry]]:
+    """Who is judged together, of those without a verdict: figures of two leases are not to be compared."""
+    missing = [entry for entry in entries if entry.candidate.id not in there]
+    if job.protocol.order == "sequential":
+        return [[entry] for entry in missing]
+    return [entries] if missing else []

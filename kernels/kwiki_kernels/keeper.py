@@ -1,9 +1,8 @@
-"""Keeps a child process on its course: time limits, the GPU lease, and an end in every case."""
+"""Keeps a child process on its course: what it is told, time limits, and an end in every case."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -12,27 +11,30 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.messages import (
-    GO,
     MESSAGE,
     Broken,
     Building,
     Built,
+    Command,
     Done,
     Failed,
+    Judged,
     Message,
     Ready,
     Request,
     Started,
 )
+from kwiki_kernels.sensors import Reading
 
+ANSWERED_ONCE = {"prepare", "round", "finish"}
 LOG_TAIL_BYTES = 2000
 POLL_S = 0.05
 PASSED_ON = (
@@ -50,6 +52,14 @@ PASSED_ON = (
 """Variables, or their beginnings, that a child sees; a token in any other name stays here."""
 
 
+class Span(NamedTuple):
+    """What was done from when to when, in seconds of the monotonic clock."""
+
+    what: Literal["build", "gpu"]
+    start_s: float
+    end_s: float
+
+
 class Cancelled(Exception):  # noqa: N818 - an end that was asked for, not an error
     """The keeper was asked to stop; the child is dead."""
 
@@ -59,12 +69,23 @@ class Course:
     """What a child said and how it ended."""
 
     messages: list[Message] = field(default_factory=list)
+    asked: int = 0
+    """Commands that are answered by Paused or Judged, once each."""
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    """Workload to how the GPU was after each round of it."""
+    spans: list[Span] = field(default_factory=list)
+    """When it built and when it was on the GPU."""
     timed_out: bool = False
     returncode: int | None = None
     log: str = ""
     """The end of what it printed."""
     build_s: float = 0.0
     judge_s: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.timed_out or self.returncode is not None or self.said(Failed, Broken, Done)
 
     def said(self, *kinds: type[Message]) -> bool:
         """Whether a message of one of these kinds arrived."""
@@ -94,51 +115,6 @@ class Course:
         return f"the process exited with code {self.returncode} {self.doing}"
 
 
-def supervise(request: Request, stop: threading.Event) -> Course:
-    """Run one child to its end.
-
-    Raises:
-        Cancelled: `stop` was set meanwhile.
-        OSError: no process can be started or no file written here.
-    """
-    limits = request.job.protocol
-    with tempfile.TemporaryDirectory(prefix="kernel-wiki-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
-        with _Child(folder, request, stop) as child:
-            course = child.course
-            if request.candidate is not None:
-                course.build_s = child.listen(Built, limits.build_timeout_s)
-            if request.check and course.said(Built):
-                course.judge_s = child.listen(Done, limits.judge_timeout_s)
-            if request.candidate is None or (request.measure and course.said(Built)):
-                with gpu_lease(stop):
-                    child.go()
-                    course.judge_s = child.listen(Done, limits.judge_timeout_s)
-                    # The lease ends only when the child is gone: a hung kernel would spoil the next timing.
-                    child.kill()
-        course.log = _tail(folder / "log.txt")
-        return course
-
-
-@contextlib.contextmanager
-def gpu_lease(stop: threading.Event) -> Iterator[None]:
-    """The GPU for one candidate at a time, across threads and processes of this user.
-
-    Raises:
-        Cancelled: `stop` was set while waiting.
-    """
-    path = Path(tempfile.gettempdir()) / f"kernel-wiki-gpu-{os.getuid()}.lock"
-    with path.open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stop.wait(POLL_S):
-                    raise Cancelled from None
-        yield
-
-
 class _Channel:
     """Messages from a pipe, without ever blocking on a child that is silent or gone."""
 
@@ -163,24 +139,51 @@ class _Channel:
         *lines, self.rest = self.rest.split(b"\n")
         return [_parse(line, self.token) for line in lines]
 
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd, self.closed = -1, True
 
-class _Child:
+
+class Child:
     """The process of one candidate, in a session of its own; killed as a group on leaving."""
 
-    def __init__(self, folder: Path, request: Request, stop: threading.Event) -> None:
+    def __init__(self, request: Request, stop: threading.Event) -> None:
+        self.request, self.stop = request, stop
         self.course = Course()
-        self.stop = stop
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Child:
+        self.scratch = tempfile.TemporaryDirectory(prefix="kernel-wiki-", ignore_cleanup_errors=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.scratch.cleanup()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process, while there is one."""
+        return (self.process.pid,) if self.process else ()
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            OSError: it cannot be started or no file written here.
+        """
+        folder = Path(self.scratch.name)
         (folder / "dump").mkdir()
-        (folder / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
+        (folder / "request.json").write_text(self.request.model_dump_json(), encoding="utf-8")
         read_fd, write_fd = os.pipe()
-        self.channel = _Channel(read_fd, request.token)
         command = [sys.executable, "-P", "-m", "kwiki_kernels.child", "request.json", str(write_fd)]
+        self.channel = _Channel(read_fd, self.request.token)
         try:
             with (folder / "log.txt").open("wb") as log:
                 self.process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env=child_environ(folder, request),
+                    env=child_environ(folder, self.request),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -193,28 +196,84 @@ class _Child:
         finally:
             os.close(write_fd)
 
-    def __enter__(self) -> _Child:
-        return self
+    def build(self) -> None:
+        """Start, and listen until the build is over.
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        os.close(self.channel.fd)
+        Raises:
+            Cancelled: `stop` was set.
+            OSError: as `start`.
+        """
+        self.start()
+        began = time.monotonic()
+        self.course.build_s = self._listen((Built,), self.request.job.protocol.build_timeout_s)
+        self.course.spans.append(Span("build", began, time.monotonic()))
 
-    def listen(self, until: type[Built] | type[Done], limit_s: float) -> float:
-        """Collect messages until that one or an end arrives, the child ends or its time is up.
+    def ask(self, command: Command, *answers: type[Message]) -> bool:
+        """Tell the child one thing and wait for its answer, within its time for judging.
 
-        Returns the seconds that took.
+        Returns whether one of `answers` came.
 
         Raises:
             Cancelled: `stop` was set.
         """
+        course = self.course
+        if course.over:
+            return False
+        course.asked += command.do in ANSWERED_ONCE
+        assert self.process is not None
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{command.model_dump_json()}\n".encode())
+            self.process.stdin.flush()
+        said = len(course.messages)
+        began = time.monotonic()
+        self._listen_on((*answers, Judged))  # what fails is judged at once
+        if command.do in ANSWERED_ONCE:
+            course.spans.append(Span("gpu", began, time.monotonic()))
+        if course.timed_out:
+            self.kill()  # at once, since rivals may be waiting for the GPU
+        return any(isinstance(message, answers) for message in course.messages[said:])
+
+    def dismiss(self) -> None:
+        """Let the child come to its end, and end it.
+
+        Raises:
+            Cancelled: `stop` was set.
+        """
+        if self.process is not None and not self.course.over:
+            self._close_input()
+            self._listen_on((Done,))
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process and its group; what it printed last is kept."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._close_input()
+        self.channel.close()
+        self.course.log = _tail(Path(self.scratch.name) / "log.txt")
+        self.process = None
+
+    def _listen_on(self, until: tuple[type[Message], ...]) -> None:
+        left_s = self.request.job.protocol.judge_timeout_s - self.course.judge_s
+        self.course.judge_s += self._listen(until, left_s)
+
+    def _listen(self, until: tuple[type[Message], ...], limit_s: float) -> float:
+        """Collect messages until one of those or an end arrives, the child ends or its time is up.
+
+        Returns the seconds that took.
+        """
+        assert self.process is not None
         began = time.monotonic()
         while True:
             self.course.returncode = self.process.poll()
             ended = self.course.returncode is not None
             messages = self.channel.receive(0 if ended else POLL_S)
             self.course.messages += messages
-            if ended or any(isinstance(message, (until, Failed, Broken)) for message in messages):
+            if ended or any(isinstance(message, (*until, Failed, Broken, Done)) for message in messages):
                 break
             if time.monotonic() - began > limit_s:
                 self.course.timed_out = True
@@ -223,18 +282,8 @@ class _Child:
                 raise Cancelled
         return time.monotonic() - began
 
-    def go(self) -> None:
-        """Tell the child that the GPU is its own."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(GO)
-            self.process.stdin.flush()
-
-    def kill(self) -> None:
-        """End the process and its group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def _close_input(self) -> None:
+        assert self.process is not None
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

@@ -1,11 +1,13 @@
-"""What the keeper and its child say to each other: one request file, then JSON lines on a pipe.
+"""What the keeper and its child say to each other: one request file, then JSON lines both ways.
 
-The child has nothing to save and the keeper nothing to read back: whatever arrived before a child
-hung, crashed or was killed is known to the keeper.
+After the build the child only does what it is told, one command at a time, and answers each with one
+message; so the keeper knows which child uses the GPU. The child has nothing to save and the keeper
+nothing to read back: whatever arrived before a child hung, crashed or was killed is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -28,6 +30,20 @@ class Request(Record):
     """What the child puts before each message, so that a line from elsewhere is known for one."""
     check: bool = False
     """Go on to the CPU instead: right or wrong, and nothing about time."""
+
+
+class Command(Record):
+    """What the child is to do next; the end of its input is the end of its work.
+
+    `open`: take the GPU, answer Ready. `prepare`: check workload `uuid` and make ready to time it,
+    answer Paused. `round`: time one round, answer Paused; `fresh`: with other values, as they will be
+    verified. `finish`: verify and answer Judged. A workload that has failed is Judged at once.
+    `pulse`: of the machine's own child, answer Pulse.
+    """
+
+    do: Literal["open", "prepare", "round", "finish", "pulse"]
+    uuid: str = ""
+    fresh: bool = False
 
 
 class Confined(Record):
@@ -75,6 +91,12 @@ class Started(Record):
     uuid: str
 
 
+class Paused(Record):
+    """What was told is done and the GPU is idle."""
+
+    event: Literal["paused"] = "paused"
+
+
 class Judged(Record):
     """A workload is over."""
 
@@ -87,6 +109,14 @@ class Measured(Record):
 
     event: Literal["measured"] = "measured"
     environment: Environment
+
+
+class Pulse(Record):
+    """A kernel whose result and time are known has run."""
+
+    event: Literal["pulse"] = "pulse"
+    right: bool
+    device_us: float
 
 
 class Done(Record):
@@ -104,9 +134,19 @@ class Broken(Record):
 
 
 Message = Annotated[
-    Confined | Building | Built | Failed | Ready | Started | Judged | Measured | Done | Broken,
+    Confined
+    | Building
+    | Built
+    | Failed
+    | Ready
+    | Started
+    | Paused
+    | Judged
+    | Measured
+    | Pulse
+    | Done
+    | Broken,
     Field(discriminator="event"),
 ]
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
-GO = b"go\n"
-"""What the keeper writes to the child's standard input once the GPU is the child's."""
+Send = Callable[[Message], None]

@@ -2,8 +2,9 @@
 
 All iterations of a round sit in one CUDA graph: flush, event, call, event, and again. The host
 plays no part between the events, so Python, argument checks and slow launches do not count; they
-are measured on their own as `host_us`. What cannot be captured is timed by events around plain
-calls, and says so, since that figure holds the host's gaps too.
+are measured on their own as `host_us`. What cannot be captured is timed by CUPTI, as the time in
+which at least one of its kernels or copies ran, and only where CUPTI does not answer by events around
+plain calls, which hold the host's gaps too; the verdict says which timer ran.
 
 The flush reads a buffer of three times the L2 rather than writing one. Written lines would stay in
 the L2 and their write-back would fall into the timed kernel.
@@ -11,6 +12,7 @@ the L2 and their write-back would fall into the timed kernel.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -23,8 +25,13 @@ from kwiki_kernels.job import Protocol
 from kwiki_kernels.watch import Watch
 
 Call = Callable[[], Any]
+Span = tuple[float, float]
+"""Start and end, us."""
 L2_MULTIPLE = 3
 COPY_BYTES = 1 << 30
+HEART_ELEMENTS = 1 << 24
+MARK = "spin_kernel"
+"""What `_mark` runs, by the name that CUPTI gives it."""
 
 
 class GraphTimer:
@@ -61,13 +68,50 @@ class GraphTimer:
         return _elapsed_us(self.events)
 
 
+class CuptiTimer:
+    """A round is a row of plain calls under CUPTI; what the GPU did between the marks of one is its time."""
+
+    name: Literal["cupti"] = "cupti"
+
+    def __init__(self, call: Call, protocol: Protocol, note: str, watch: Watch | None = None) -> None:
+        self.call, self.protocol, self.watch = call, protocol, watch
+        self.note = f"{note}: timed by CUPTI"
+        self.flush = _flush(protocol)
+        self.returned: Any = None
+
+    def round(self) -> tuple[float, ...]:
+        """Warm-up calls, then the time of each iteration in which the GPU was at work, us."""
+        return tuple(_busy_us(spans) for spans in self.spans())
+
+    def spans(self) -> list[list[Span]]:
+        """Start and end of what ran on the GPU for each iteration, us; of kernels, copies and fills."""
+        for _ in range(self.protocol.warmup):
+            self.flush()
+            self.call()
+        with _trace() as trace:
+            for number in range(self.protocol.iterations):
+                if self.watch:
+                    self.watch.before(self.returned)
+                self.flush()
+                torch.cuda.synchronize()
+                _mark()
+                self.returned = self.call()
+                torch.cuda.synchronize()  # work on other streams counts too
+                _mark()
+                if self.watch:
+                    self.watch.after(number, self.returned)
+            torch.cuda.synchronize()
+        return _between_marks(trace)
+
+
 class EventTimer:
     """A round is a row of plain calls between events, each waited for: host gaps and the wait count."""
 
     name: Literal["cuda_events"] = "cuda_events"
 
     def __init__(self, call: Call, protocol: Protocol, note: str, watch: Watch | None = None) -> None:
-        self.call, self.protocol, self.note, self.watch = call, protocol, note, watch
+        self.call, self.protocol, self.watch = call, protocol, watch
+        self.note = f"{note}: host gaps count"
         self.flush = _flush(protocol)
         self.returned: Any = None
 
@@ -91,8 +135,11 @@ class EventTimer:
         return _elapsed_us(events)
 
 
-def make_timer(call: Call, protocol: Protocol, watch: Watch | None = None) -> GraphTimer | EventTimer:
-    """A graph timer, or an event timer where the call cannot be captured.
+Timer = GraphTimer | CuptiTimer | EventTimer
+
+
+def make_timer(call: Call, protocol: Protocol, watch: Watch | None = None) -> Timer:
+    """A graph timer, or another one where the call cannot be captured.
 
     `call` has run before, runs on torch's current stream and gives its outputs back.
     """
@@ -104,8 +151,8 @@ def make_timer(call: Call, protocol: Protocol, watch: Watch | None = None) -> Gr
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
         cause = str(error.__context__ or error).strip().splitlines()[0]
-        note = f"not capturable in a CUDA graph ({cause}): host gaps count"
-        return EventTimer(call, protocol, note, watch)
+        note = f"not capturable in a CUDA graph ({cause})"
+        return (CuptiTimer if cupti_answers() else EventTimer)(call, protocol, note, watch)
 
 
 def host_us(call: Call, protocol: Protocol) -> float:
@@ -120,13 +167,32 @@ def host_us(call: Call, protocol: Protocol) -> float:
     return statistics.median(samples)
 
 
+def span_us(call: Call, protocol: Protocol) -> float | None:
+    """Median time from the first kernel's start to the last one's end of a plain call, us.
+
+    The contest's figure: gaps that the host leaves between kernels count, those before the first do not.
+    None where CUPTI does not answer or the call runs nothing.
+    """
+    spans = CuptiTimer(call, protocol, "").spans() if cupti_answers() else []
+    lengths = [max(end for _, end in each) - min(start for start, _ in each) for each in spans if each]
+    return statistics.median(lengths) if lengths else None
+
+
+def cupti_answers() -> bool:
+    """Whether CUPTI reports what runs; a profiler around this process keeps it to itself."""
+    with _trace() as trace:
+        for _ in range(2):
+            _mark()
+        torch.cuda.synchronize()
+    return len(_between_marks(trace)) == 1
+
+
 def kernel_names(call: Call) -> list[str]:
     """The kernels that one call runs on the GPU, as CUPTI saw them, in order; copies and fills are none."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    with _trace() as trace:
         call()
         torch.cuda.synchronize()
-    events = (event for event in profile.events() if event.device_type.name == "CUDA")
-    return [event.name for event in events if not event.name.startswith(("Memcpy", "Memset"))]
+    return [name for name, _ in _on_gpu(trace) if not name.startswith(("Memcpy", "Memset"))]
 
 
 def copy_gbps(protocol: Protocol) -> float:
@@ -150,6 +216,23 @@ def timer_floor_us(protocol: Protocol) -> float:
     return statistics.median(GraphTimer(partial(torch.cuda._sleep, 0), protocol).round())
 
 
+class Heart:
+    """A kernel whose result and time are known: what the GPU does with it tells whether it is well."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.source = torch.arange(HEART_ELEMENTS, dtype=torch.int32, device="cuda")
+        self.target = torch.empty_like(self.source)
+        self.expected = -self.source
+        few = protocol.model_copy(update={"warmup": 2, "iterations": 10})
+        self.timer = GraphTimer(partial(torch.neg, self.source, out=self.target), few)
+
+    def beat(self) -> tuple[bool, float]:
+        """Whether the result was right, and the median time, us."""
+        self.target.zero_()
+        device_us = statistics.median(self.timer.round())
+        return torch.equal(self.target, self.expected), device_us
+
+
 def cuda_version() -> str:
     """The CUDA version that torch was built with."""
     return str(torch.version.cuda)
@@ -170,3 +253,39 @@ def _flush(protocol: Protocol) -> Call:
     buffer = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
     total = torch.empty((), device="cuda")
     return lambda: torch.sum(buffer, dim=0, out=total)
+
+
+def _trace() -> torch.profiler.profile:
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+
+def _mark() -> None:
+    torch.cuda._sleep(0)  # type: ignore[no-untyped-call]
+
+
+def _on_gpu(trace: torch.profiler.profile) -> list[tuple[str, Span]]:
+    seen = trace.events()  # type: ignore[no-untyped-call]
+    events = (event for event in seen if event.device_type.name == "CUDA")
+    found = [(event.name, (event.time_range.start, event.time_range.end)) for event in events]
+    return sorted(found, key=lambda event: event[1])
+
+
+def _between_marks(trace: torch.profiler.profile) -> list[list[Span]]:
+    """What ran between the first mark and the second, the third and the fourth, and so on."""
+    groups: list[list[Span]] = [[]]
+    for name, span in _on_gpu(trace):
+        if MARK in name:
+            groups.append([])
+        else:
+            groups[-1].append(span)
+    return groups[1:-1:2]
+
+
+def _busy_us(spans: list[Span]) -> float:
+    """Length of the union of spans that are sorted by their start."""
+    busy = 0.0
+    until = -math.inf
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy

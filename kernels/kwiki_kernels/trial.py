@@ -1,28 +1,22 @@
-"""One kernel on one workload: checked, timed, and checked again on the calls that were timed."""
+"""One kernel bound to the buffers of one workload: called, and checked against the reference."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from kwiki_kernels.build import Launch, explain
+from kwiki_kernels.build import Launch
 from kwiki_kernels.check import Finding, check_form, check_unchanged, check_values
 from kwiki_kernels.definition import Definition, Workload
-from kwiki_kernels.errors import JudgeError, TooLargeError
-from kwiki_kernels.evaluation import Status, Timing, WorkloadResult
+from kwiki_kernels.errors import TooLargeError
+from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import Inputs, as_list, expected_outputs, memory_bytes, poison, poisoned_outputs
-from kwiki_kernels.job import Protocol
-from kwiki_kernels.roofline import floor_us, peaks_of, roofline_us
 from kwiki_kernels.selection import check_selection
 from kwiki_kernels.terms import STATES_NONE, Terms
-from kwiki_kernels.timing import host_us, make_timer
-from kwiki_kernels.watch import Watch
 
 SPREADS = (1.0, 4.0, 1.0)
 """Of the three sets of values. A kernel that puts expectations in place of norms fails the second."""
@@ -46,81 +40,20 @@ class Trial:
         seed: int,
         device: str,
         terms: Terms = STATES_NONE,
-        watch_each_call: bool = False,
     ) -> None:
         self.launch, self.definition, self.workload = launch, definition, workload
         self.reference, self.seed, self.device, self.terms = reference, seed, device, terms
-        self.watch_each_call = watch_each_call
         self.inputs = self._values(0)
         self.outputs = poisoned_outputs(definition, workload, device)
         self.contest_passed: bool | None = None
         self.work = terms.work(definition, workload)
 
-    def judge(self, protocol: Protocol, path: Path) -> WorkloadResult:
-        """Check and time; `path` is the kernel's file, to point at the line that failed.
-
-        Raises:
-            TaskError: the task itself is at fault.
-            TooLargeError: the GPU's memory does not hold the workload and its reference.
-        """
-        timing = None
-        try:
-            finding = self.check()
-            if finding.status is Status.PASSED and self.device == "cpu":
-                finding = self.repeat(protocol)
-            elif finding.status is Status.PASSED:
-                finding, timing = self.time(protocol)
-        except JudgeError:
-            raise
-        except Exception as error:
-            finding = Finding(Status.RUNTIME_ERROR, explain(error, path))
-        peaks = None if self.device == "cpu" else peaks_of(torch.cuda.get_device_name())
-        return WorkloadResult(
-            uuid=self.workload.uuid,
-            axes=self.definition.axis_values(self.workload.axes),
-            status=finding.status,
-            log=finding.log,
-            error=finding.error,
-            timing=timing,
-            contest_passed=self.contest_passed,
-            bytes_moved=self.work.bytes_moved,
-            flops=self.work.flops or None,
-            roofline_us=roofline_us(self.work, peaks) if peaks else None,
-            floor_us=floor_us(self.work, peaks) if peaks else None,
-        )
-
     def check(self) -> Finding:
         """Two calls on the same buffers with different values, each against the reference."""
-        finding = self._verify(self.call(), 0)
+        finding = self.verify(self.call(), 0)
         if finding.status is Status.PASSED:
             self.refresh(1)
-            finding = self._verify(self.call(), 1)
-        return finding
-
-    def time(self, protocol: Protocol) -> tuple[Finding, Timing | None]:
-        """Time all rounds; before the last, change the values, and verify what it left behind."""
-        watch = Watch(protocol.iterations, self.device) if self.watch_each_call else None
-        timer = make_timer(self.call, protocol, watch)
-        rounds = [timer.round() for _ in range(protocol.rounds - 1)]
-        self.refresh(2)
-        rounds.append(timer.round())
-        finding = self._verify(timer.returned, 2)
-        if finding.status is not Status.PASSED:
-            log = f"wrong in the timed calls, though right before: {finding.log}"
-            return replace(finding, log=log), None
-        if watch and (idle := watch.idle()):
-            return Finding(Status.REJECTED, f"{idle} of {protocol.iterations} timed calls did not work"), None
-        timing = Timing(timer=timer.name, device_us=tuple(rounds), host_us=host_us(self.call, protocol))
-        return replace(finding, log=timer.note), timing
-
-    def repeat(self, protocol: Protocol) -> Finding:
-        """Where nothing is timed: as many calls as would be, each on poisoned outputs and verified."""
-        self.refresh(2)
-        for _ in range(protocol.warmup + protocol.iterations):
-            poison(self.outputs)
-            finding = self._verify(self.call(), 2)
-            if finding.status is not Status.PASSED:
-                return replace(finding, log=f"wrong in a later call, though right before: {finding.log}")
+            finding = self.verify(self.call(), 1)
         return finding
 
     def call(self) -> list[Any]:
@@ -144,7 +77,13 @@ class Trial:
         except torch.OutOfMemoryError as error:
             raise TooLargeError(f"its inputs do not fit: {str(error).splitlines()[0]}") from error
 
-    def _verify(self, outputs: list[Any], number: int) -> Finding:
+    def verify(self, outputs: list[Any], number: int) -> Finding:
+        """Compare outputs with what the reference makes of the values of that number.
+
+        Raises:
+            TaskError: the task itself is at fault.
+            TooLargeError: the GPU's memory does not hold the workload and its reference.
+        """
         if self.device != "cpu":
             torch.cuda.synchronize()
         if finding := check_form(self.definition, self.workload, outputs):

@@ -13,6 +13,8 @@ from kwiki_kernels.check import check_values
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import make_inputs
+from kwiki_kernels.job import Protocol
+from kwiki_kernels.measurement import Measurement
 from kwiki_kernels.task import parse_task
 from kwiki_kernels.trial import Trial
 
@@ -166,8 +168,9 @@ def test_an_exception_in_the_kernel_points_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     text = "def run(x, eps, y):\n    return x + undefined\n"
     launch = run_entry(load_module(text, path), TASK.definition)
-    trial = make_trial(launch.function)
-    result = trial.judge(None, path)  # type: ignore[arg-type]
+    measurement = Measurement(make_trial(launch.function), Protocol(), path, watch_each_call=False)
+    measurement.prepare()
+    result = measurement.result()
     assert result.status is Status.RUNTIME_ERROR
     assert result.log == "NameError: name 'undefined' is not defined\n  at kernel.py:2: return x + undefined"
 

@@ -326,6 +326,7 @@ def test_what_was_judged_before_the_process_ended_is_kept(course: Course, status
     job = make_job(HONEST, task_files=task_files(shapes=shapes), workload_uuids=tuple(shapes))
     bench = Bench(job, parse_task(job.task_files, {}, origin="test"), environment(None), None)
     passed = WorkloadResult(uuid="small", axes={"rows": 4, "width": 64}, status=Status.PASSED)
+    course.asked = 2
     course.messages += [
         Built(failures={}, reports=(), log=""),
         Ready(),
