@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from kwiki_ingest.quoting import NOTE, as_data
 from kwiki_kernels.evaluation import Evaluation, Knobs, Record
 from kwiki_kernels.profile.metrics import roofline_metrics
 
 from kwiki_agent.graph import Position
 from kwiki_agent.nodes import Loop
-from kwiki_agent.quoting import NOTE, as_data
 from kwiki_agent.report import candidate_table, final_job, markdown_table
 from kwiki_agent.submission import MAX_SOURCE_BYTES
 from kwiki_agent.trials import BASELINE, Trial, history

@@ -1,4 +1,4 @@
-"""Text of others, shown to a model as data: pages, logs and kernels may hold sentences that look like orders."""
+"""Text of others, shown to a model as data: pages, logs and kernels may hold what looks like orders."""
 
 from __future__ import annotations
 
