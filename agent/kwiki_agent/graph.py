@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from kwiki_agent import nodes
+from kwiki_agent.budget import timed
 from kwiki_agent.nodes import Loop
 from kwiki_agent.state import RunState
 
@@ -44,7 +44,7 @@ def make_graph(loop: Loop, checkpoints: sqlite3.Connection) -> Graph:
     """The compiled graph of one run, checkpointed after each node."""
     graph = StateGraph(RunState)
     for step in STEPS:
-        graph.add_node(step.__name__, partial(step, loop=loop))
+        graph.add_node(step.__name__, partial(_run_step, step, loop=loop))
     graph.add_edge(START, "prepare")
     for before, after in (
         ("prepare", "retrieve"), ("retrieve", "propose"), ("propose", "build"), ("build", "check"),
@@ -55,6 +55,11 @@ def make_graph(loop: Loop, checkpoints: sqlite3.Connection) -> Graph:
                                 ["reflect", "retrieve"])  # fmt: skip
     graph.add_edge("finish", END)
     return graph.compile(checkpointer=SqliteSaver(checkpoints))
+
+
+def _run_step(step: Step, state: RunState, loop: Loop) -> RunState:
+    with timed(loop.run, "step", step.__name__):
+        return step(state, loop)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def locate(loop: Loop) -> Position:
 
 
 @contextmanager
-def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, RunnableConfig]]:
+def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, Any]]:
     with closing(sqlite3.connect(loop.run.checkpoint, check_same_thread=False)) as checkpoints:
         yield (
             make_graph(loop, checkpoints),
@@ -104,7 +109,7 @@ def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, RunnableConfig]]:
         )
 
 
-def _position(graph: Graph, config: RunnableConfig) -> Position:
+def _position(graph: Graph, config: Any) -> Position:
     snapshot = graph.get_state(config)
     interrupts = [interrupt for task in snapshot.tasks for interrupt in task.interrupts]
     return Position(

@@ -84,7 +84,7 @@ def _drafts(args: argparse.Namespace, loop: Loop) -> Iterator[Draft]:
             yield Draft(
                 name=f"{name} with {point}" if point else name,
                 source=source,
-                knobs=_knobs(loop, point),
+                knobs=knobs_of(loop, _point(loop, point)),
                 intent=args.intent or "",
                 direction=args.direction,
                 cards=tuple(card for card in (args.cards or "").split(",") if card),
@@ -92,11 +92,15 @@ def _drafts(args: argparse.Namespace, loop: Loop) -> Iterator[Draft]:
             )
 
 
-def _knobs(loop: Loop, point: str) -> Knobs:
-    """The task's default and what the contract fixes, changed by `NAME=VALUE,...`."""
+def knobs_of(loop: Loop, asked: Knobs) -> Knobs:
+    """The task's default and what the contract fixes, changed by what is asked for."""
     default = loop.task.knob_space.default if loop.task.knob_space else {}
-    asked = parse_knobs(loop.task, [pair.strip() for pair in point.split(",") if pair.strip()])
     return {**default, **loop.contract.fixed_knobs, **asked}
+
+
+def _point(loop: Loop, text: str) -> Knobs:
+    """`NAME=VALUE,...` as typed on the command line."""
+    return parse_knobs(loop.task, [pair.strip() for pair in text.split(",") if pair.strip()])
 
 
 def _round_that_waits(run: RunFolder, position: Position) -> int:

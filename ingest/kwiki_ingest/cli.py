@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.lessons.command import add_arguments as add_lesson_arguments
+from kwiki_ingest.mcp.command import add_arguments as add_mcp_arguments
 from kwiki_ingest.search.command import add_arguments as add_eval_arguments
 from kwiki_ingest.truth.command import (
     add_api_arguments,
@@ -94,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     add_eval_arguments(
         commands.add_parser("eval", parents=[common], help="score the search on questions with known answers")
     )
+
+    add_mcp_arguments(commands.add_parser("mcp", parents=[place], help="serve the wiki to coding agents"))
 
     init = commands.add_parser("init", help="start a wiki of your own from the pages that come with this one")
     init.add_argument("dir", type=Path)
