@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib.util
 import inspect
 import re
@@ -119,14 +120,36 @@ def run_entry(module: ModuleType, definition: Definition) -> Launch:
     run = getattr(module, "run", None)
     if not callable(run):
         raise BuildError("the module defines neither build(axes, knobs) nor run(*inputs, *outputs)")
-    parameters = len(inspect.signature(run).parameters)
     inputs, outputs = len(definition.inputs), len(definition.outputs)
-    if parameters not in {inputs, inputs + outputs}:
+    returning, filling = _takes(run, inputs), _takes(run, inputs + outputs)
+    if returning and filling:  # parameters with defaults: their names tell
+        filling = not definition.outputs.keys().isdisjoint(inspect.signature(run).parameters)
+    if not returning and not filling:
+        parameters = len(inspect.signature(run).parameters)
         raise BuildError(
             f"run takes {parameters} parameters; {definition.name} needs {inputs} (inputs, returning "
             f"outputs) or {inputs + outputs} (inputs, then outputs to fill)"
         )
-    return Launch(run, returns_outputs=parameters == inputs)
+    return Launch(run, returns_outputs=False) if filling else Launch(_in_order(run, definition), True)
+
+
+def _takes(run: Callable[..., Any], arguments: int) -> bool:
+    try:
+        inspect.signature(run).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
+
+
+def _in_order(run: Callable[..., Any], definition: Definition) -> Callable[..., Any]:
+    """Outputs that a `run` returns by name, as FlashInfer-Trace also has it, in the definition's order."""
+
+    @functools.wraps(run)
+    def call(*inputs: Any) -> Any:
+        returned = run(*inputs)
+        return tuple(map(returned.get, definition.outputs)) if isinstance(returned, dict) else returned
+
+    return call
 
 
 def explain(error: BaseException, path: Path) -> str:

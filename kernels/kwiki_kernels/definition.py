@@ -1,14 +1,21 @@
-"""What a task computes and on which sizes: Definition and Workload of FlashInfer-Trace."""
+"""What a task computes and on which sizes: Definition and Workload of FlashInfer-Trace.
+
+Others may say more in these records than the judge knows: unknown keys are passed over, unless they
+look like a known one misspelt.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import difflib
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Record
 from kwiki_kernels.knobs import holds
 
@@ -18,7 +25,24 @@ DTYPE_BYTES = {
 }  # fmt: skip
 
 
-class ConstAxis(Record):
+class Part(Record):
+    """A record that may hold keys of others, too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt_right(cls, given: Any) -> Any:
+        for key in given if isinstance(given, dict) else ():
+            if key not in cls.model_fields:
+                for known in difflib.get_close_matches(
+                    str(key), cls.model_fields.keys() - given.keys(), 1, 0.8
+                ):
+                    raise ValueError(f"unknown key '{key}': is '{known}' meant?")
+        return given
+
+
+class ConstAxis(Part):
     """An axis with one value for all workloads."""
 
     type: Literal["const"]
@@ -26,14 +50,14 @@ class ConstAxis(Record):
     description: str | None = None
 
 
-class VarAxis(Record):
+class VarAxis(Part):
     """An axis whose value each workload gives."""
 
     type: Literal["var"]
     description: str | None = None
 
 
-class TensorSpec(Record):
+class TensorSpec(Part):
     """Shape in axis names (None: a scalar) and dtype of an input or output."""
 
     shape: tuple[str, ...] | None
@@ -49,7 +73,7 @@ class TensorSpec(Record):
         return dtype
 
 
-class Definition(Record):
+class Definition(Part):
     """What is computed: the Definition of FlashInfer-Trace."""
 
     name: str
@@ -91,22 +115,17 @@ class Definition(Record):
     def broken_rule(self, axes: Mapping[str, int]) -> str | None:
         """The first constraint that does not hold for all these axis values.
 
-        Constraints may speak of tensor contents (`cu_seqlens[-1].item()`): those are not checked.
-
-        Raises:
-            TaskError: a constraint is no comparison.
+        A constraint may be any Python (`cu_seqlens[-1].item() == total`): only arithmetic is checked.
         """
-        return next((rule for rule in self.constraints if _of_axes(rule) and not holds(rule, axes)), None)
+        for rule in self.constraints:
+            with contextlib.suppress(TaskError):
+                if not holds(rule, axes):
+                    return rule
+        return None
 
     def bytes_moved(self, axes: Mapping[str, int]) -> int:
         """By shapes alone: each input tensor read once, each output written once."""
         return tensor_bytes(self.inputs, axes) + tensor_bytes(self.outputs, axes)
-
-
-def _of_axes(rule: str) -> bool:
-    return not any(
-        isinstance(node, ast.Subscript | ast.Call | ast.Attribute) for node in ast.walk(ast.parse(rule))
-    )
 
 
 def tensor_bytes(specs: Mapping[str, TensorSpec], axes: Mapping[str, int]) -> int:
@@ -128,3 +147,20 @@ class Workload(BaseModel):
     inputs: dict[str, Any] = Field(default_factory=dict)
     held_out: bool = False
     """Drawn by the judge: checked, never timed."""
+
+    @property
+    def captured(self) -> dict[str, dict[str, str]]:
+        """Inputs that come from a file, to its `path` and the `tensor_key` within."""
+        return {
+            name: given
+            for name, given in self.inputs.items()
+            if isinstance(given, dict) and given.get("type") == "safetensors"
+        }
+
+    @model_validator(mode="after")
+    def _captured_from_somewhere(self) -> Workload:
+        for name, given in self.captured.items():
+            for key in ("path", "tensor_key"):
+                if not isinstance(given.get(key), str):
+                    raise ValueError(f"inputs.{name} is of type 'safetensors' and needs a '{key}'")
+        return self

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,12 @@ Inputs = list[Any]
 
 @dataclass(frozen=True)
 class Contents:
-    """The functions of a task's inputs.py, if any; see `task`."""
+    """The functions of a task's inputs.py, if any, and its captured tensors; see `task`."""
 
     layout: Callable[[dict[str, Any], torch.Generator], dict[str, Any]] | None = None
     values: Callable[[dict[str, Any], torch.Generator, float], dict[str, Any]] | None = None
+    captured: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
+    """Path of a file, as workloads name it, to its tensors by key."""
 
 
 PLAIN = Contents()
@@ -46,14 +48,15 @@ def make_inputs(
     spread: float = 1.0,
     contents: Contents = PLAIN,
 ) -> Inputs:
-    """Fresh inputs: what the task makes itself, then normal with standard deviation `spread` for
-    floats and small for integers. With a spread other than 1, half of the rows are special; see `probes`.
+    """Fresh inputs: what the task makes itself or captured, then normal with standard deviation `spread`
+    for floats and small for integers. With a spread other than 1, half of the rows are special (see
+    `probes`) and captured floats are halved: other values, but none that their meaning rules out.
 
     The same seed gives the same values on the same kind of device.
 
     Raises:
-        TaskError: the workload gives no value for a scalar or wants a captured tensor, or the task's
-            inputs.py fails or gives another shape or dtype than the definition.
+        TaskError: the workload gives no value for a scalar, a captured tensor is not there, or the task's
+            inputs.py fails; or one of these has another shape or dtype than the definition says.
     """
     axes = definition.axis_values(workload.axes)
     generator = torch.Generator(device).manual_seed(_mix(seed, workload))
@@ -62,18 +65,20 @@ def make_inputs(
     if contents.values is not None:
         scaled = partial(contents.values, axes, generator, spread)
         made |= _checked(definition, axes, scaled)
+    made |= _captured(definition, workload, contents, halved=spread != 1.0)
     values: Inputs = []
     for name, spec in definition.inputs.items():
         given = workload.inputs.get(name, {"type": "random"})
         if name in made:
             values.append(made[name].to(device) if isinstance(made[name], torch.Tensor) else made[name])
-        elif given.get("type") == "random":
+        elif isinstance(given, dict) and given.get("type") == "random":
             shape = tuple(axes[axis] for axis in spec.shape or ())
             values.append(_random(shape, getattr(torch, spec.dtype), generator, spread))
         else:
+            kind = given.get("type") if isinstance(given, dict) else given
             raise TaskError(
-                f"workload {workload.uuid}: input '{name}' is of type '{given.get('type')}'; "
-                "the judge makes only random tensors and scalars"
+                f"workload {workload.uuid}: input '{name}' is of type '{kind}'; known are random, scalar "
+                "and safetensors"
             )
     return values
 
@@ -129,6 +134,8 @@ def poison(outputs: Sequence[torch.Tensor]) -> None:
 def expected_outputs(reference: Callable[..., Any], inputs: Inputs) -> list[torch.Tensor]:
     """What `run`, or `exact(dtype=float64)`, of a reference gives on the inputs' device, in float64.
 
+    A `run` that takes no float64 gets the inputs as they are.
+
     Raises:
         TaskError: the reference fails.
         TooLargeError: memory does not hold what it computes.
@@ -137,7 +144,12 @@ def expected_outputs(reference: Callable[..., Any], inputs: Inputs) -> list[torc
         with torch.no_grad():
             if "dtype" in inspect.signature(reference).parameters:
                 return as_list(reference(*inputs, dtype=torch.float64))
-            return as_list(reference(*map(_double, inputs)))
+            try:
+                return as_list(reference(*map(_double, inputs)))
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:
+                return as_list(reference(*inputs))
     except torch.OutOfMemoryError as error:
         raise TooLargeError(f"its reference does not fit: {str(error).splitlines()[0]}") from error
     except Exception as error:
@@ -164,6 +176,23 @@ def _double(value: Any) -> Any:
     return value.double() if isinstance(value, torch.Tensor) and value.dtype.is_floating_point else value
 
 
+def _captured(
+    definition: Definition, workload: Workload, contents: Contents, *, halved: bool
+) -> dict[str, torch.Tensor]:
+    axes = definition.axis_values(workload.axes)
+    made = {}
+    for name, given in workload.captured.items():
+        found = contents.captured.get(given["path"], {}).get(given["tensor_key"])
+        if found is None:
+            where = f"no tensor '{given['tensor_key']}' in '{given['path']}'"
+            raise TaskError(f"workload {workload.uuid}: input '{name}' is captured, but there is {where}")
+        half = halved and found.dtype.is_floating_point
+        made[name] = (found.float() / 2).to(found.dtype) if half else found.clone()
+    for name, tensor in made.items():
+        _check_form(definition, axes, name, tensor, f"workload {workload.uuid} captured")
+    return made
+
+
 def _checked(
     definition: Definition, axes: dict[str, int], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
@@ -175,16 +204,18 @@ def _checked(
     except Exception as error:
         raise TaskError(f"the task's inputs.py fails: {type(error).__name__}: {error}") from error
     for name, value in made.items():
-        spec = definition.inputs.get(name)
-        if spec is None or spec.shape is None or not isinstance(value, torch.Tensor):
-            what = f"no input tensor of {definition.name}"
-            raise TaskError(f"the task's inputs.py makes '{name}', which is {what}")
-        shape = tuple(axes[axis] for axis in spec.shape)
-        if tuple(value.shape) != shape or value.dtype is not getattr(torch, spec.dtype):
-            is_now = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-            must_be = f"{spec.dtype} {list(shape)}"
-            raise TaskError(f"the task's inputs.py makes '{name}' as {is_now}, must be {must_be}")
+        _check_form(definition, axes, name, value, "the task's inputs.py makes")
     return made
+
+
+def _check_form(definition: Definition, axes: dict[str, int], name: str, value: Any, who: str) -> None:
+    spec = definition.inputs.get(name)
+    if spec is None or spec.shape is None or not isinstance(value, torch.Tensor):
+        raise TaskError(f"{who} '{name}', which is no input tensor of {definition.name}")
+    shape = tuple(axes[axis] for axis in spec.shape)
+    if tuple(value.shape) != shape or value.dtype is not getattr(torch, spec.dtype):
+        is_now = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        raise TaskError(f"{who} '{name}' as {is_now}, must be {spec.dtype} {list(shape)}")
 
 
 def _random(

@@ -80,11 +80,12 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Mod: operator.mod,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Pow: operator.pow,
+    ast.In: lambda value, values: value in values, ast.NotIn: lambda value, values: value not in values,
 }  # fmt: skip
 
 
-def evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
+def evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:  # noqa: PLR0911 - one for each kind
     """The value of arithmetic and comparisons over `names`.
 
     Raises:
@@ -103,6 +104,10 @@ def evaluate(node: ast.expr, names: Mapping[str, KnobValue]) -> Any:
             return combine(evaluate(value, names) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not evaluate(operand, names)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -evaluate(operand, names)
+        case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Set(elts=values):
+            return [evaluate(value, names) for value in values]
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             values = [evaluate(value, names) for value in (left, *comparators)]
             return all(_OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))

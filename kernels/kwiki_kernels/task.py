@@ -2,7 +2,8 @@
 
 <task>/definition.json   axes, inputs, outputs, constraints, optionally the reference
 <task>/workloads.jsonl   one workload a line: uuid and axis values
-<task>/reference.py      `run(*inputs) -> outputs`, used where the definition holds no reference
+<task>/reference.py      `run(*inputs) -> outputs`, used where the definition holds no reference; without
+                         either the baseline is the reference
 <task>/inputs.py         what random numbers cannot stand for, optional
 <task>/tolerance.json    how close is right, where the output's precision alone does not say, optional
 <task>/baseline*.py      `run(*inputs) -> outputs`: what a candidate must beat
@@ -41,6 +42,7 @@ stand to see scaled.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,6 +55,9 @@ from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Record
 from kwiki_kernels.knobs import KnobSpace
 from kwiki_kernels.tolerance import BY_PRECISION, Tolerance
+
+CAPTURED_BYTES = 64 << 20
+"""Of captured tensors in all: they travel in every job as text."""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -132,7 +137,8 @@ def load_task(folder: Path) -> Task:
         path.stem.removeprefix("kernel").removeprefix("_") or "any": path.read_text(encoding="utf-8")
         for path in sorted(folder.glob("kernel*.py"))
     }
-    return parse_task(files, kernels, origin=str(folder))
+    task = parse_task(files, kernels, origin=str(folder))
+    return task.model_copy(update={"files": {**files, **_captured(task, folder)}})
 
 
 def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: str) -> Task:
@@ -142,7 +148,7 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         TaskError: as `load_task`; messages name `origin` and the file.
     """
     definition = _parse(Definition, files, "definition.json", origin)
-    reference = definition.reference or files.get("reference.py")
+    reference = definition.reference or files.get("reference.py") or files.get("baseline.py")
     if reference is None:
         raise TaskError(f"{origin}: neither definition.json holds a reference nor is there a reference.py")
     if "workloads.jsonl" not in files:
@@ -161,6 +167,27 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         tolerance=_tolerance(files, definition, origin),
         files=dict(files),
     )
+
+
+def _captured(task: Task, folder: Path) -> dict[str, str]:
+    """The safetensors files that workloads name, by those names and in base64, so that a job holds them."""
+    found: dict[str, str] = {}
+    size = 0
+    for workload in task.workloads:
+        for spec in workload.captured.values():
+            name = spec["path"]
+            if name in found:
+                continue
+            places = (base / name for base in (folder, *folder.resolve().parents))
+            path = next((place for place in places if place.is_file()), None)
+            if path is None:
+                raise TaskError(f"{folder}: workload {workload.uuid} names '{name}', which is not there")
+            size += path.stat().st_size
+            if size > CAPTURED_BYTES:
+                most = f"{CAPTURED_BYTES >> 20} MiB"
+                raise TaskError(f"{folder}: captured tensors exceed the {most} that a job carries")
+            found[name] = base64.b64encode(path.read_bytes()).decode()
+    return found
 
 
 def _parse(model: type[RecordT], files: Mapping[str, str], name: str, origin: str) -> RecordT:
@@ -219,5 +246,6 @@ def _agrees(definition: Definition, name: str, value: int) -> bool:
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "(top level)"
-    return f"{field}: {first['msg']}"
+    field = ".".join(str(part) for part in first["loc"])
+    what = first["msg"].removeprefix("Value error, ")
+    return f"{field}: {what}" if field else what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,13 +39,16 @@ class Terms:
     def work(self, definition: Definition, workload: Workload) -> Work:
         """What a timed call must do.
 
+        Without a `work` of the task's own each tensor moves once. Where integers may say which parts are
+        read, only the outputs count: a bound that is too high would refuse honest kernels.
+
         Raises:
             TaskError: the task's `work` fails or returns something else.
         """
         axes = definition.axis_values(workload.axes)
         if self.work_of is None:
             read, written = (tensor_bytes(specs, axes) for specs in (definition.inputs, definition.outputs))
-            return Work(bytes_read=read, bytes_written=written)
+            return Work(bytes_read=0 if _picks(definition) else read, bytes_written=written)
         layout = make_layout(definition, workload, self.contents)
         try:
             return Work.model_validate(self.work_of(axes, layout))
@@ -57,6 +61,11 @@ class Terms:
         except Exception as error:
             message = f"work() of {definition.name} fails: {type(error).__name__}: {error}"
             raise TaskError(message) from error
+
+
+def _picks(definition: Definition) -> bool:
+    tensors = (spec for spec in definition.inputs.values() if spec.shape is not None)
+    return any("int" in spec.dtype for spec in tensors)
 
 
 STATES_NONE = Terms()
@@ -86,13 +95,29 @@ def load_reference(task: Task, folder: Path) -> tuple[Callable[..., Any], Terms]
 
 
 def _contents(task: Task, folder: Path) -> Contents:
+    captured = {
+        name: _tensors(task, name, text) for name, text in task.files.items() if name.endswith(".safetensors")
+    }
     if "inputs.py" not in task.files:
-        return PLAIN
+        return Contents(captured=captured)
     try:
         module = load_module(task.files["inputs.py"], folder / "task_inputs.py")
     except BuildError as error:
         raise TaskError(f"{task.name}: inputs.py cannot be used: {error}") from error
-    contents = Contents(getattr(module, "layout", None), getattr(module, "values", None))
-    if contents == PLAIN:
+    layout, values = getattr(module, "layout", None), getattr(module, "values", None)
+    if layout is None and values is None:
         raise TaskError(f"{task.name}: inputs.py defines neither layout(...) nor values(...)")
-    return contents
+    return Contents(layout, values, captured)
+
+
+def _tensors(task: Task, name: str, text: str) -> dict[str, torch.Tensor]:
+    try:
+        from safetensors.torch import load
+    except ImportError as error:
+        raise TaskError(
+            f"{task.name} has captured tensors: install safetensors where it is judged"
+        ) from error
+    try:
+        return dict(load(base64.b64decode(text)))
+    except Exception as error:
+        raise TaskError(f"{task.name}: '{name}' is no safetensors file: {error}") from error

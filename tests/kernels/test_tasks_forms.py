@@ -38,13 +38,13 @@ def broken(path: str, value: Any) -> str:
     ("path", "value", "problem"),
     [
         ("inputs.x.shape", ["rows", "depth"], "inputs.x.shape: there is no axis 'depth'"),
-        ("inputs.x.dtype", "bfloat61", "inputs.x.dtype: Value error, unknown dtype 'bfloat61'"),
+        ("inputs.x.dtype", "bfloat61", "inputs.x.dtype: unknown dtype 'bfloat61'"),
         ("outputs.y.shape", None, "outputs.y.shape: the judge knows only tensors"),
         ("outputs.x", {"shape": ["rows"], "dtype": "float32"}, "'x' is both an input and an output"),
         ("axes.rows", {"type": "const", "value": -1}, "axes.rows.const.value: Input should be greater than"),
         ("axes.rows", {"type": "vary"}, "axes.rows: Input tag 'vary'"),
         ("constraints", ["rows >"], "constraints: 'rows >' is no expression"),
-        ("constraint", [], "constraint: Extra inputs are not permitted"),
+        ("constraint", [], "unknown key 'constraint': is 'constraints' meant?"),
         ("name", 7, "name: Input should be a valid string"),
     ],
 )
