@@ -47,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command="run")
     _add_search_options(run)
     run.add_argument(
-        "--policy", choices=("tuner", "external"), default="tuner",
-        help="who proposes: the tuner (default), or you, by `brief` and `submit`",
+        "--policy", choices=("tuner", "claude", "external"), default="tuner",
+        help="who proposes: the tuner (default), a model, or you, by `brief` and `submit`",
     )  # fmt: skip
     run.add_argument("--fix", action="append", default=[], metavar="KNOB=VALUE", help="do not vary this knob")
     run.add_argument("--seed", type=int, default=0)
@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--stop-at", type=float, metavar="SCORE", help="end the search once a candidate has it")
     run.add_argument("--spool", type=Path, help="judge elsewhere: write jobs to this folder")
     run.add_argument("--id", help="name of the run (default: task, arch, time, seed)")
+    _add_contract_options(run)
+    _add_model_options(run)
 
     _add_hand_in_commands(commands, common)
 
@@ -129,7 +131,11 @@ def _add_judge_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
 
     judge = commands.add_parser("judge", parents=[kernel], help="check and time a kernel")
     judge.set_defaults(command="judge")
-    judge.add_argument("--against", type=Path, metavar="KERNEL", help="time this kernel in the same lease")
+    judge.add_argument("--against", type=Path, metavar="KERNEL", help="time this kernel in turns with it")
+    judge.add_argument(
+        "--aa", type=_positive, metavar="N", help="compare the kernel with itself N times: the noise floor"
+    )
+    judge.add_argument("--span", action="store_true", help="also the contest's span, by CUPTI")
 
     compile_ = commands.add_parser("compile", parents=[kernel], help="what the compiled kernel shows, no GPU")
     compile_.set_defaults(command="compile")
@@ -162,8 +168,40 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--candidates", type=_positive, default=24, help="candidates of the search (default 24)"
     )
-    command.add_argument("--batch", type=_positive, default=8, help="candidates a round (default 8)")
+    command.add_argument(
+        "--batch", type=_positive, help="candidates a round (default 8; 2 under the claude policy)"
+    )
     command.add_argument("--wiki", type=Path, help="wiki folder (default: the nearest wiki/ upwards)")
+
+
+def _add_contract_options(run: argparse.ArgumentParser) -> None:
+    contract = run.add_argument_group("contract", "what nothing in the loop can change")
+    contract.add_argument("--language", choices=("CuTe-DSL", "Triton"), help="take kernels in this one alone")
+    contract.add_argument("--imports", metavar="NAME,NAME", help="packages that kernels may import")
+    contract.add_argument("--min-gain", type=float, metavar="X", help="promote above 1 + X (default 0.005)")
+    contract.add_argument("--max-judge", type=float, metavar="S", help="seconds of building and judging")
+    contract.add_argument(
+        "--max-gpu", type=float, metavar="S", help="seconds of checking and timing on a GPU"
+    )
+    contract.add_argument("--max-wall", type=float, metavar="S", help="seconds that the loop is at work")
+    contract.add_argument("--max-tokens", type=_positive, metavar="N", help="tokens to and from models")
+    contract.add_argument("--max-cost", type=float, metavar="USD", help="money for models")
+
+
+def _add_model_options(run: argparse.ArgumentParser) -> None:
+    models = run.add_argument_group(
+        "models", "for --policy claude; key and server come from ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL"
+    )
+    models.add_argument("--model", help="who writes kernels (default: KERNEL_AGENT_MODEL)")
+    models.add_argument(
+        "--effort", choices=("low", "medium", "high", "xhigh", "max"),
+        help="how hard it thinks (default: KERNEL_AGENT_EFFORT, else the server's)",
+    )  # fmt: skip
+    models.add_argument(
+        "--reviewer", metavar="MODEL",
+        help="who may veto a promotion, or none (default: KERNEL_AGENT_REVIEWER, else the author's model)",
+    )  # fmt: skip
+    models.add_argument("--prices", type=Path, metavar="FILE", help="TOML table of prices per million tokens")
 
 
 def _positive(text: str) -> int:

@@ -12,10 +12,11 @@ from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.errors import ArchError, JudgeError, TaskError
 
-from kwiki_agent.contract import AgentError
+from kwiki_agent.contract import AgentError, RunStoppedError
 from kwiki_agent.driving import drive_and_print
 from kwiki_agent.experiment import run_experiment
 from kwiki_agent.hand_in import brief, submit
+from kwiki_agent.policy.accounting import choose_models
 from kwiki_agent.progress import Progress
 from kwiki_agent.runs import list_runs, open_run
 from kwiki_agent.start import new_run
@@ -23,6 +24,8 @@ from kwiki_agent.table import aligned
 from kwiki_agent.trace_command import print_traces
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+DEFAULT_BATCH = {"tuner": 8, "external": 8, "claude": 2}
+"""A model learns from each verdict, so its rounds are short."""
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -35,7 +38,7 @@ def run_command(args: argparse.Namespace) -> int:
         return commands[args.command](args)
     except (AgentError, ArchError, TaskError) as error:
         return _fail(str(error), EXIT_USAGE)
-    except (JudgeError, WikiError) as error:
+    except (JudgeError, RunStoppedError, WikiError) as error:
         return _fail(str(error), EXIT_FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -57,16 +60,35 @@ def _run(args: argparse.Namespace) -> int:
         run_id=args.id,
         wiki=args.wiki,
         policy=args.policy,
+        models=choose_models(args.model, args.effort, args.reviewer, args.prices)
+        if args.policy == "claude"
+        else None,
+        limits=_limits(args),
         spool=args.spool,
         fixed_knobs=args.fix,
         max_candidates=args.candidates,
-        batch=args.batch,
+        batch=args.batch or DEFAULT_BATCH[args.policy],
         seed=args.seed,
         use_cards=not args.no_cards,
         search_only=args.search_only,
         stop_at=args.stop_at,
     )
     return drive_and_print(run, args)
+
+
+def _limits(args: argparse.Namespace) -> dict[str, object]:
+    """What was given of the contract's budgets and constraints, by its names."""
+    given = {
+        "language": args.language,
+        "allowed_imports": tuple(args.imports.split(",")) if args.imports else None,
+        "min_gain": args.min_gain,
+        "max_judge_s": args.max_judge,
+        "max_gpu_s": args.max_gpu,
+        "max_wall_s": args.max_wall,
+        "max_tokens": args.max_tokens,
+        "max_cost_usd": args.max_cost,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _resume(args: argparse.Namespace) -> int:
@@ -86,7 +108,7 @@ def _experiment(args: argparse.Namespace) -> int:
         "--candidates",
         str(args.candidates),
         "--batch",
-        str(args.batch),
+        str(args.batch or DEFAULT_BATCH["tuner"]),
     ]
     options += ["--arch", args.arch] if args.arch else []
     with Progress(quiet=args.json) as progress:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kwiki_kernels.evaluation import Evaluation
 
+from kwiki_agent.budget import Spent, why_machine_budget_ends, why_model_budget_ends
 from kwiki_agent.compare import Ratio, compare
 from kwiki_agent.contract import Contract
 from kwiki_agent.state import Phase, RunState
@@ -66,7 +67,7 @@ def _lead_by_static_score(
 
 
 def next_phase(
-    contract: Contract, state: RunState, *, spent_s: float, best_score: float | None
+    contract: Contract, state: RunState, *, spent: Spent, best_score: float | None
 ) -> tuple[Phase, str | None]:
     """The phase of the next round, and why the run stops if it does.
 
@@ -75,13 +76,13 @@ def next_phase(
     dispatched by shape where that pays, beside default and baselines in one lease; then stop.
 
     Args:
-        spent_s: seconds of building and judging so far.
+        spent: so far, by all processes that drove the run.
         best_score: of all candidates so far, None where none has one.
     """
     phase = state["phase"]
-    if spent_s >= contract.max_judge_s:
-        return phase, f"the budget of {contract.max_judge_s:.0f} s of building and judging is spent"
-    why = _why_search_ends(contract, state, best_score)
+    if over := why_machine_budget_ends(contract, spent):
+        return phase, over
+    why = why_model_budget_ends(contract, spent.models) or _why_search_ends(contract, state, best_score)
     if phase == "confirm":
         return phase, why or "the search brought nothing more"
     if phase == "ablate":
@@ -101,4 +102,4 @@ def _why_search_ends(contract: Contract, state: RunState, best_score: float | No
         return f"all {contract.max_candidates} candidates of the budget were tried"
     if state["stalled"] >= STALLED_BEFORE_STOP:
         return f"{STALLED_BEFORE_STOP} rounds brought no promotion"
-    return None if state["batch"] else "nothing new was proposed"
+    return None if state["batch"] or state.get("trouble") else "nothing new was proposed"

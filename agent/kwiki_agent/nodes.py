@@ -21,8 +21,8 @@ from langgraph.types import interrupt
 from kwiki_agent import __version__
 from kwiki_agent.budget import spent, timed
 from kwiki_agent.contract import MAX_CARDS, Contract
-from kwiki_agent.decide import next_phase, promote
-from kwiki_agent.policy import Brief, NothingProposedError, Policy
+from kwiki_agent.decide import Promotion, next_phase, promote
+from kwiki_agent.policy import Brief, Case, NothingProposedError, Policy, Reviewer
 from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
@@ -52,6 +52,8 @@ class Loop:
     executor: Executor
     say: Callable[[str], None]
     """Takes one line of progress."""
+    reviewer: Reviewer | None = None
+    """May veto what the rule promotes."""
 
 
 def prepare(state: RunState, loop: Loop) -> RunState:
@@ -188,7 +190,7 @@ def decide(state: RunState, loop: Loop) -> RunState:
     """Promote by rule, count stalled rounds, choose the next phase or the end."""
     verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
     trials = history(loop.run)
-    promotion = promote(loop.contract, state.get("incumbent"), state["batch"], verdicts, trials)
+    promotion = _promotion(state, loop, verdicts, trials)
     counts = state["phase"] == "search" and bool(state["survivors"])  # what did not build says nothing
     changed: RunState = {"stalled": 0 if promotion else state["stalled"] + counts}
     if promotion:
@@ -213,6 +215,32 @@ def decide(state: RunState, loop: Loop) -> RunState:
         changed["stop"] = stop
         loop.say(f"decide: stop, {stop}")
     return changed
+
+
+def _promotion(
+    state: RunState, loop: Loop, verdicts: dict[str, Evaluation], trials: list[Trial]
+) -> Promotion | None:
+    """What the rule promotes, past the reviewer; after a veto the next best has its turn."""
+    standing = list(state["batch"])
+    while promotion := promote(loop.contract, state.get("incumbent"), standing, verdicts, trials):
+        if loop.reviewer is None or promotion.candidate_id not in verdicts:
+            return promotion
+        review = loop.reviewer.review(_case(state, loop, promotion, verdicts), state["round"])
+        if not review.veto:
+            return promotion
+        loop.say(f"decide: {promotion.candidate_id} is vetoed: {review.reason}")
+        standing.remove(promotion.candidate_id)
+    return None
+
+
+def _case(state: RunState, loop: Loop, promotion: Promotion, verdicts: dict[str, Evaluation]) -> Case:
+    incumbent = state.get("incumbent")
+    before = loop.run.candidate(incumbent).source if incumbent else next(iter(loop.task.kernels.values()), "")
+    return Case(
+        candidate=loop.run.candidate(promotion.candidate_id), before=before,
+        evaluation=verdicts[promotion.candidate_id], incumbent=verdicts.get(incumbent or ""),
+        ratio=promotion.ratio,
+    )  # fmt: skip
 
 
 def reflect(state: RunState, loop: Loop) -> RunState:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from kwiki_ingest.wiki import open_wiki
+from kwiki_ingest.wiki import Wiki, open_wiki
 from kwiki_kernels.executor import Executor, LocalExecutor, SpoolExecutor
 from kwiki_kernels.job import Protocol
 from kwiki_kernels.task import Task, load_task
+from pydantic import ValidationError
 
 from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract, PolicyName
 from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs
 from kwiki_agent.nodes import Loop
-from kwiki_agent.policy import Policy
+from kwiki_agent.policy import Policy, Reviewer
+from kwiki_agent.policy.accounting import Models, check_key, check_prices
 from kwiki_agent.policy.external import External
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import RunFolder, create_run
@@ -39,8 +42,14 @@ def new_run(
     search_only: bool = False,
     stop_at: float | None = None,
     protocol: Protocol | None = None,
+    models: Models | None = None,
+    limits: Mapping[str, Any] = {},
 ) -> RunFolder:
     """Check what was asked, freeze it in a contract and make the run folder.
+
+    Args:
+        models: for policies that ask any.
+        limits: budgets and constraints by the contract's names; the others stay at their defaults.
 
     Raises:
         AgentError, TaskError, kwiki_kernels.errors.KernelError, kwiki_ingest.errors.WikiError:
@@ -51,8 +60,11 @@ def new_run(
     arch = choose_arch(arch)
     if policy == "tuner":
         _check_for_tuner(task, arch)
+    if policy == "claude":
+        check_key()
+        check_prices(limits, models)
     now = dt.datetime.now(dt.UTC)
-    contract = Contract(
+    contract = _contract(
         run_id=run_id or f"{task.name}-{arch}-{now:%Y%m%d-%H%M%S}-s{seed}",
         task_dir=str(folder),
         task_name=task.name,
@@ -72,6 +84,9 @@ def new_run(
         wiki_dir=str(open_wiki(wiki).root.resolve()),
         kernel_wiki_version=__version__,
         created=now.isoformat(timespec="seconds"),
+        model=models and models.author,
+        reviewer=models and models.reviewer,
+        **limits,
     )
     return create_run(runs_dir, contract)
 
@@ -83,16 +98,26 @@ def make_loop(run: RunFolder, say: Callable[[str], None]) -> Loop:
         run.path / "spool", on_result=lambda verdict: say(f"  {verdict.candidate_id} {verdict.status}")
     )
     executor: Executor = SpoolExecutor(Path(contract.spool_dir)) if contract.spool_dir else local
+    wiki = open_wiki(Path(contract.wiki_dir))
     return Loop(
         run=run,
         contract=contract,
         task=load_task(Path(contract.task_dir)),
-        wiki=open_wiki(Path(contract.wiki_dir)),
-        policy=_policy(run),
+        wiki=wiki,
+        policy=_policy(run, wiki, local, say),
+        reviewer=_reviewer(run, say),
         builder=local,
         executor=executor,
         say=say,
     )
+
+
+def _contract(**fields: Any) -> Contract:
+    try:
+        return Contract(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise AgentError(f"the contract's {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _check_for_tuner(task: Task, arch: str) -> None:
@@ -104,5 +129,22 @@ def _check_for_tuner(task: Task, arch: str) -> None:
         )
 
 
-def _policy(run: RunFolder) -> Policy:
-    return External(run) if run.contract.policy == "external" else Tuner()
+def _reviewer(run: RunFolder, say: Callable[[str], None]) -> Reviewer | None:
+    if run.contract.reviewer is None:
+        return None
+    from kwiki_agent.policy.reviewer import ModelReviewer
+
+    return ModelReviewer(run, run.contract, say)
+
+
+def _policy(run: RunFolder, wiki: Wiki, builder: Executor, say: Callable[[str], None]) -> Policy:
+    match run.contract.policy:
+        case "tuner":
+            return Tuner()
+        case "external":
+            return External(run)
+        case "claude":
+            from kwiki_agent.policy.claude import Claude
+
+            check_key()
+            return Claude(run, wiki, builder, say)

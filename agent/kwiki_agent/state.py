@@ -48,6 +48,8 @@ class RunState(TypedDict, total=False):
     """Those of them that compiled."""
     job_id: str
     incumbent: str
+    trouble: str
+    """Why the policy proposed nothing this round, though it may in the next; empty where all went well."""
     stalled: int
     """Rounds in a row without a promotion."""
     metrics: dict[str, float]

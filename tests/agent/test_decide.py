@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwiki_agent.budget import Spent
 from kwiki_agent.compare import compare
 from kwiki_agent.decide import next_phase
 from kwiki_agent.graph import drive
@@ -105,7 +106,7 @@ def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
     }
 
     def after(**changes: object) -> tuple[str, str | None]:
-        return next_phase(contract, {**state, **changes}, spent_s=0.0, best_score=1.0)  # type: ignore[typeddict-item]
+        return next_phase(contract, {**state, **changes}, spent=Spent(), best_score=1.0)  # type: ignore[typeddict-item]
 
     assert after() == ("search", None)
     assert after(stalled=3) == ("ablate", None)
@@ -113,6 +114,6 @@ def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
     assert after(batch=[]) == ("ablate", None)
     assert after(phase="ablate") == ("confirm", None)
     assert after(phase="confirm", searched=12) == ("confirm", "all 12 candidates of the budget were tried")
-    _, why = next_phase(contract, state, spent_s=3600.0, best_score=1.0)
+    _, why = next_phase(contract, state, spent=Spent(judge_s=3600.0), best_score=1.0)
     assert why is not None
     assert "budget of 3600 s" in why

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kwiki_kernels.evaluation import Evaluation, Record
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
+from kwiki_agent.compare import Ratio
 from kwiki_agent.contract import Contract
 from kwiki_agent.state import Card, Phase
 from kwiki_agent.trials import Trial
@@ -30,12 +32,43 @@ class Brief:
     """Workload uuid to the id of the candidate that was fastest on it."""
 
 
+class NothingProposedError(Exception):
+    """A round brought no candidate, and the next one may: the message says why. It counts as stalled."""
+
+
 class Policy(Protocol):
     """Proposes up to `contract.batch` candidates; none means it has nothing left to try."""
 
     name: str
 
     def propose(self, brief: Brief) -> list[Candidate]: ...
+
+
+class Case(Record):
+    """What a reviewer sees of a promotion."""
+
+    candidate: Candidate
+    before: str
+    """The text it replaces: the incumbent's, or the seed's."""
+    evaluation: Evaluation
+    incumbent: Evaluation | None
+    ratio: Ratio | None
+
+
+class Review(Record):
+    """What came of it. `note` says why there is no verdict where there is none."""
+
+    round: int
+    candidate: str
+    veto: bool
+    reason: str
+    note: str = ""
+
+
+class Reviewer(Protocol):
+    """Looks at what the rule promotes; may veto it, and can do nothing else."""
+
+    def review(self, case: Case, round_: int) -> Review: ...
 
 
 STALLED_BEFORE_NEW_DIRECTION = 2
