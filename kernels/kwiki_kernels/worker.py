@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ def process(folder: Path) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0: all jobs are done; 1: something failed; 2: wrong usage; 130: Ctrl-C."""
+    """0: all jobs are done; 1: something failed; 2: wrong usage; 130: stopped by Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m kwiki_kernels.worker", description="Process a spool folder."
     )
@@ -54,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"{options.folder} is not a folder")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # how a batch scheduler says stop
     try:
         with alone(options.folder):
             succeeded = process(options.folder)

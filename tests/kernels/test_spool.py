@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,7 +77,8 @@ def test_an_interrupted_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(evaluations) == 3
 
 
-def test_a_worker_killed_in_the_middle_is_simply_started_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_killed_in_the_middle_is_simply_started_again(how: signal.Signals, tmp_path: Path) -> None:
     slow = "import time\ntime.sleep(600)"
     spool.write_job(tmp_path, make_job(QUICK, slow, stage="build"))
     command = [sys.executable, "-m", "kwiki_kernels.worker", str(tmp_path)]
@@ -84,7 +86,7 @@ def test_a_worker_killed_in_the_middle_is_simply_started_again(tmp_path: Path) -
     deadline = time.monotonic() + 20
     while not result_file(tmp_path, "c0.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    worker.send_signal(signal.SIGINT)
+    worker.send_signal(how)
     _, errors = worker.communicate(timeout=10)
     assert worker.returncode == 130
     assert errors.endswith("stopped; start the worker again to go on\n")
@@ -128,9 +130,13 @@ def test_a_foreign_seal_is_refused(tmp_path: Path) -> None:
     [
         (
             JOB.model_dump_json().replace('"format":1', '"format":2'),
-            "has job format 2, this kernel-wiki reads 1",
+            "has job format 2 (kernel-wiki 0.1.0), this kernel-wiki reads 1",
         ),
         (JOB.model_dump_json()[:100], "job.json is not a job: "),
+        (
+            JOB.model_dump_json().replace('"seed":7', '"seed":7,"colour":1').replace("0.1.0", "9.9"),
+            "written by kernel-wiki 9.9, is not a job here: colour: Extra inputs are not permitted",
+        ),
         (JOB.model_dump_json().replace('"id":"job"', '"id":"other"'), "job.json holds job 'other'"),
         (JOB.model_dump_json().replace("sm_90a", "sm_91"), "unknown arch 'sm_91': known are"),
         (JOB.model_dump_json().replace('"small","wide"', '"huge"'), "has no workload 'huge'"),
@@ -149,6 +155,51 @@ def test_a_job_that_cannot_be_processed_fails_with_one_sentence_and_harms_no_oth
         spool.read_results(tmp_path, "job")
     assert sentence in str(raised.value)
     assert spool.read_results(tmp_path, "zz-good") is not None
+
+
+def test_a_job_seen_while_it_was_still_copied_is_processed_once_it_is_whole(tmp_path: Path) -> None:
+    whole = spool.write_job(tmp_path, JOB).read_bytes()
+    (tmp_path / "jobs" / "job.json").write_bytes(whole[:100])
+    assert work(tmp_path) == 1
+    assert list(spool.read_jobs(tmp_path)) == []
+    (tmp_path / "jobs" / "job.json").write_bytes(whole)
+    assert spool.read_results(tmp_path, "job") is None
+    assert work(tmp_path) == 0
+    assert len(spool.read_results(tmp_path, "job") or ()) == 3
+
+
+def test_of_two_workers_on_one_job_the_first_verdict_stays(tmp_path: Path) -> None:
+    spool.write_job(tmp_path, JOB)
+    work(tmp_path)
+    result_file(tmp_path, "done.json").unlink()
+    first = spool.finished_candidates(tmp_path, JOB)
+    spool.write_result(tmp_path, first["c0"].model_copy(update={"created": "later"}))
+    assert spool.finished_candidates(tmp_path, JOB) == first
+    spool.write_done(tmp_path, JOB, ["baseline", "c0", "c1"])
+    spool.write_result(tmp_path, first["c0"].model_copy(update={"code_hash": "another kernel"}))
+    assert spool.read_results(tmp_path, "job") == list(first.values())
+
+
+def test_verdicts_of_another_job_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    spool.write_job(tmp_path / "there", JOB)
+    work(tmp_path / "there")
+    spool.write_job(tmp_path / "here", JOB.model_copy(update={"seed": 8}))
+    shutil.copytree(tmp_path / "there" / "results", tmp_path / "here" / "results")
+    with pytest.raises(SpoolError, match="holds the verdicts of another job of that name"):
+        spool.read_results(tmp_path / "here", "job")
+
+
+def test_the_worker_needs_nothing_but_the_spool_and_the_judge(tmp_path: Path) -> None:
+    spool.write_job(tmp_path, JOB)
+    assert json.loads((tmp_path / "jobs" / "job.json").read_text())["kernel_wiki_version"] == "0.1.0"
+    not_there = "kwiki_agent", "kwiki_ingest", "chromadb", "langgraph", "optuna", "safetensors", "filelock"
+    code = (
+        f"import sys\nfor name in {not_there!r}: sys.modules[name] = None\n"
+        "from kwiki_kernels.worker import main\nsys.exit(main([sys.argv[1], '--once']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert len(spool.read_results(tmp_path, "job") or ()) == 3
 
 
 def test_another_job_of_the_same_id_is_refused(tmp_path: Path) -> None:
