@@ -126,7 +126,7 @@ class GroupedGemm:
         buffers = self.teams * STORE_BUFFERS * math.prod(self.slice_mn)
         table = 2 * self.table_rows * Int32.width // 8
         barriers = 8 * (2 * self.stages + self.teams)
-        return (operands + buffers) * BFloat16.width // 8 + table + barriers + 16
+        return (operands + buffers) * BFloat16.width // 8 + table + barriers
 
     def layouts(self) -> tuple[cute.ComposedLayout, ...]:
         """Shared memory of a (tile_m, TILE_K, stages), b (tile_n, TILE_K, stages) and c (slice, buffers)."""

@@ -1,0 +1,102 @@
+"""The dense and the grouped GEMM seed without a GPU: they compile, and their form is the intended one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kwiki_kernels.audit import audit_source
+from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.job import Candidate
+from kwiki_kernels.judge import run_job
+
+from tests.kernels.gemm_seeds import load_seed, name_of, seed_task
+from tests.kernels.judge_samples import make_job
+
+SEEDS: dict[str, Callable[..., Any]] = {
+    "gemm": lambda axes, knobs: load_seed("gemm").Gemm(**knobs),  # noqa: ARG005
+    "grouped_gemm": lambda axes, knobs: load_seed("grouped_gemm").GroupedGemm(groups=axes["groups"], **knobs),
+}
+AXES = {"gemm": {"M": 64, "N": 64, "K": 64}, "grouped_gemm": {"groups": 128}}
+POINTS: dict[str, list[dict[str, Any]]] = {
+    "gemm": [
+        {},
+        {"tile_n": 128, "stages": 6, "ping_pong": True, "cluster_m": 1, "cluster_n": 2},
+        {"tile_n": 128, "stages": 6, "cluster_m": 1, "split_k": 8},
+        {"tile_m": 64, "tile_n": 16, "stages": 16, "cluster_m": 1},
+    ],
+    "grouped_gemm": [{}, {"tile_n": 256, "stages": 4, "ping_pong": False}],
+}
+
+
+def compiled(name: str, *points: dict[str, Any]) -> list[Evaluation]:
+    """The seed with changes to its default knobs, built for sm_90a and the first workload."""
+    task, space = seed_task(name)
+    candidates = tuple(
+        Candidate(id=str(n), source=task.seed_for("sm_90a"), knobs=space.default | changes)
+        for n, changes in enumerate(points)
+    )
+    uuids = (task.workloads[0].uuid,)
+    return run_job(
+        make_job(candidates=candidates, task_files=task.files, workload_uuids=uuids, stage="build")
+    )
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_default_knobs_are_a_valid_point_for_every_workload(name: str) -> None:
+    task, space = seed_task(name)
+    space.check(space.default)
+    assert all(space.valid(space.default, workload.axes) for workload in task.workloads)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_audit_finds_nothing_in_the_seed(name: str) -> None:
+    assert audit_source(seed_task(name)[0].seed_for("sm_90a")) is None
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_kernel_takes_every_point_that_the_constraints_admit(name: str) -> None:
+    _, space = seed_task(name)
+    make = SEEDS[name]
+    points = [knobs for knobs in space.points() if space.valid(knobs, AXES[name])]
+    assert len(points) > 50
+    for knobs in points:
+        make(AXES[name], knobs)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_point_compiles_without_spills_to_tma_and_asynchronous_products(name: str) -> None:
+    task, space = seed_task(name)
+    module = load_seed(name)
+    for verdict, changes in zip(compiled(name, *POINTS[name]), POINTS[name], strict=True):
+        assert verdict.status is Status.UNMEASURED, verdict.log
+        (report,) = verdict.static_reports
+        knobs = space.default | changes
+        kernel = SEEDS[name](task.workloads[0].axes, knobs)
+        products = 2 * knobs["tile_m"] // (64 * kernel.warpgroups) * module.TILE_K // 16  # type: ignore[operator]
+        assert report.features["wgmma"] == products, name_of(changes)  # a first K tile and a loop
+        assert report.features["tma.load"] == 2
+        assert "mma.sync" not in report.features
+        assert report.spill_bytes == 0
+        assert report.smem_bytes == kernel.smem_bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tile_n": 256, "ping_pong": True}, "the accumulator would take 256 registers a thread"),
+        ({"stages": 5}, "bytes of shared memory; a CTA has 232448"),
+        ({"tile_m": 96}, "tile_m must be a multiple of 128, not 96"),
+        ({"group_m": 1}, "group_m must be a multiple of cluster_m=2, not 1"),
+        ({"split_k": 8}, "a cluster of 16 CTAs; at most 8 are portable"),
+        ({"split_k": 2, "tile_n": 128, "ping_pong": True}, "a cluster has one tile"),
+        ({"split_k": 2, "tile_n": 192}, "a tile of 128 x 192 cannot be shared by 2 CTAs"),
+        ({"split_k": 2, "stages": 2}, "2 stages are too small to hold an accumulator"),
+    ],
+    ids=lambda value: name_of(value) if isinstance(value, dict) else "",
+)
+def test_an_impossible_point_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    _, space = seed_task("gemm")
+    with pytest.raises(ValueError, match=sentence):
+        SEEDS["gemm"]({}, space.default | changes)
