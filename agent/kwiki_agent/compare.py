@@ -1,7 +1,9 @@
 """Ratios of two verdicts with an interval: what promotion and lessons rest on.
 
 Only evaluations of one job are compared, since a job is one lease of one GPU: figures of
-different leases differ by clocks and neighbours more than kernels do.
+different leases differ by clocks and neighbours more than kernels do. Where a job let its rivals take
+turns, round n of one side belongs to round n of the other: both are drawn together, so that what the
+GPU did to both cancels.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ def compare(
             return None  # one holds the host's gaps, the other does not
         a, b = np.asarray(left[uuid].device_us), np.asarray(right[uuid].device_us)
         point += math.log(np.median(a) / np.median(b))
-        log_ratio += np.log(_resampled_medians(a, rng) / _resampled_medians(b, rng))
+        picked_a = rng.integers(len(a), size=(RESAMPLES, len(a)))
+        together = left[uuid].order == right[uuid].order == "interleaved" and len(a) == len(b)
+        picked_b = picked_a if together else rng.integers(len(b), size=(RESAMPLES, len(b)))
+        log_ratio += np.log(_medians(a, picked_a, rng) / _medians(b, picked_b, rng))
         n += min(a.size, b.size)
     log_ratio /= len(chosen)
     low, high = np.exp(np.quantile(log_ratio, [0.025, 0.975]))
@@ -93,9 +98,8 @@ def geomean_us(evaluation: Evaluation, workloads: Iterable[str] | None = None) -
     return math.exp(sum(math.log(times[uuid].median_us) for uuid in chosen) / len(chosen))
 
 
-def _resampled_medians(samples: Floats, rng: np.random.Generator) -> Floats:
-    """[RESAMPLES] medians of samples [rounds, iterations]: rounds drawn with replacement, then iterations."""
-    rounds, iterations = samples.shape
-    picked = rng.integers(rounds, size=(RESAMPLES, rounds, 1))
-    drawn = samples[picked, rng.integers(iterations, size=(RESAMPLES, rounds, iterations))]
-    return np.asarray(np.median(drawn.reshape(RESAMPLES, -1), axis=1))
+def _medians(samples: Floats, rounds: npt.NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """[RESAMPLES] medians of samples [rounds, iterations]: the picked rounds, in each iterations anew."""
+    iterations = samples.shape[1]
+    drawn = samples[rounds[..., None], rng.integers(iterations, size=(*rounds.shape, iterations))]
+    return np.asarray(np.median(drawn.reshape(len(rounds), -1), axis=1))

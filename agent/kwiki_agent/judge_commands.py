@@ -6,7 +6,7 @@ import argparse
 import datetime as dt
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,17 +16,19 @@ from kwiki_kernels.executor import LocalExecutor
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.judge import unmeasured_because
 from kwiki_kernels.profile.diagnose import diagnose
-from kwiki_kernels.profile.metrics import metrics_of, roofline_metrics
+from kwiki_kernels.profile.metrics import metrics_of
 from kwiki_kernels.task import Task, load_task
 
 from kwiki_agent import __version__
-from kwiki_agent.contract import AgentError
+from kwiki_agent.contract import AgentError, Contract
 from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs, shipped_tasks
 from kwiki_agent.progress import Progress
 from kwiki_agent.table import aligned
+from kwiki_agent.verdict_text import KERNEL, disturbances, report_lines, timing_rows
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-KERNEL, AGAINST, BASELINE = "kernel", "against", "baseline"
+AGAINST, BASELINE = "against", "baseline"
+MIN_GAIN: float = Contract.model_fields["min_gain"].default
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -48,16 +50,50 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def _judge(args: argparse.Namespace) -> int:
+    if args.aa:
+        return _noise(args)
     task, job = _job(args, "judge", rivals=[args.against] if args.against else [])
+    if args.against:
+        job = job.model_copy(update={"protocol": job.protocol.interleaved()})
+    if args.span:
+        job = job.model_copy(update={"protocol": job.protocol.model_copy(update={"span": True})})
     verdicts = _run(job, args)
     kernel = verdicts[KERNEL]
     if args.json:
         print(json.dumps([verdict.model_dump(mode="json") for verdict in verdicts.values()]))
     else:
         _print_verdict(task, kernel, unmeasured_because(job))
-        _print_lines(aligned(_timing_rows(verdicts)))
+        _print_lines(aligned(timing_rows(verdicts)))
+        _print_lines(disturbances(verdicts))
         _print_reports(kernel.static_reports)
     return _exit_code(kernel)
+
+
+def _noise(args: argparse.Namespace) -> int:
+    """Compare the kernel with itself."""
+    from kwiki_agent.noise import RIVALS, noise_floors, rounds_for
+
+    task, job = _job(args, "judge", rivals=[args.kernel] * (RIVALS - 1))
+    protocol = job.protocol.model_copy(update={"rounds": rounds_for(args.aa), "order": "interleaved"})
+    job = job.model_copy(update={"protocol": protocol, "baselines": ()})
+    verdicts = list(_run(job, args).values())
+    floors = noise_floors(verdicts, args.aa, MIN_GAIN)
+    if not floors:
+        worst = next((v for v in verdicts if v.status is not Status.PASSED), verdicts[0])
+        _print_verdict(task, worst, unmeasured_because(job))
+        return EXIT_FAILED
+    if args.json:
+        print(json.dumps([floor.model_dump() for floor in floors]))
+    else:
+        print(f"{task.name} against itself on {job.arch}: {RIVALS} processes, four rounds a comparison")
+        header: tuple[str, ...] = ("workload", "comparisons", f"promoted at {MIN_GAIN:.1%}")
+        header += ("95 % within", "largest", "none at")
+        rows = [header]
+        for floor in floors:
+            row: tuple[str, ...] = (floor.workload, str(floor.comparisons), str(floor.promoted))
+            rows.append((*row, f"{floor.usual:.2%}", f"{floor.largest:.2%}", f"{floor.margin:.2%}"))
+        _print_lines(aligned(rows))
+    return EXIT_FAILED if floors[0].promoted else 0
 
 
 def _compile(args: argparse.Namespace) -> int:
@@ -162,7 +198,8 @@ def _job(
     task = load_task(find_task(args.task))
     knobs = dict(task.knob_space.default) if task.knob_space else {}
     knobs |= parse_knobs(task, args.knob)
-    kernels = [(KERNEL, args.kernel), *((AGAINST, path) for path in rivals)]
+    names = [KERNEL, AGAINST, *(f"{AGAINST}-{n}" for n in range(2, len(rivals) + 1))]
+    kernels = list(zip(names, [args.kernel, *rivals], strict=False))
     job = Job(
         id=f"{stage}-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}",
         task_files=task.files,
@@ -189,7 +226,10 @@ def _source(path: Path) -> str:
 def _run(job: Job, args: argparse.Namespace) -> dict[str, Evaluation]:
     """Verdicts by candidate, baselines too."""
     with Progress(quiet=args.json) as progress:
-        executor = LocalExecutor(on_result=lambda v: progress.say(f"{v.candidate_id} {v.status}"))
+        executor = LocalExecutor(
+            on_result=lambda v: progress.say(f"{v.candidate_id} {v.status}"),
+            on_account=lambda account: progress.say(account.sentence),
+        )
         executor.submit(job)
     return {verdict.candidate_id: verdict for verdict in executor.collect(job.id) or ()}
 
@@ -207,69 +247,11 @@ def _print_verdict(task: Task, verdict: Evaluation, why_not: str | None) -> None
     _print_lines(dict.fromkeys(line for line in (verdict.log, why_not) if line))
 
 
-def _timing_rows(verdicts: dict[str, Evaluation]) -> list[tuple[str, ...]]:
-    """The kernel's workloads, beside every other verdict as time over the kernel's time."""
-    from kwiki_agent.compare import compare
-
-    kernel = verdicts[KERNEL]
-    others = [verdict for name, verdict in verdicts.items() if name != KERNEL]
-    timed = any(result.timing for result in kernel.results)
-    if not timed and len({result.status for result in kernel.results}) <= 1:
-        return []  # the verdict above says it for all of them
-    header = ("workload", "status", *(("device us", "host us", "of roofline") if timed else ()))
-    rows = [(*header, *(f"{o.candidate_id} (x)" for o in others if timed))]
-    for result in kernel.results:
-        cells: tuple[str, ...] = ()
-        if timed and result.timing:
-            share = roofline_metrics(result, kernel.environment).get("roofline_share")
-            cells = (f"{result.timing.median_us:.2f}", f"{result.timing.host_us:.1f}")
-            cells += (f"{share:.0%}" if share else "-",)
-            for other in others:
-                ratio = compare(other, kernel, workloads=[result.uuid])
-                cells += (f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "-",)
-        row = (result.uuid, str(result.status), *cells)
-        rows.append((*row, *["-"] * (len(rows[0]) - len(row))))
-    return rows
-
-
 def _print_reports(reports: Sequence[StaticReport]) -> None:
     for report in reports:
         axes = " ".join(f"{name}={value}" for name, value in report.static_axes.items())
         print(f"\n{report.kernel[:60]} {axes}".rstrip())
-        _print_lines(f"  {line}" for line in _report_lines(report))
-
-
-def _report_lines(report: StaticReport) -> Iterator[str]:
-    yield (
-        f"{report.registers} registers, {report.threads_per_cta} threads, {report.smem_bytes} bytes of "
-        f"shared memory; {report.ctas_per_sm} CTAs per SM, occupancy {report.occupancy:.0%}, "
-        f"limited by {report.occupancy_limit}"
-    )
-    if report.tmem_columns != 0:
-        columns = "unknown" if report.tmem_columns is None else report.tmem_columns
-        yield f"tensor memory columns: {columns}"
-    if report.local_loads or report.local_stores:
-        lines = ", ".join(f"{line} ({count})" for line, count in list(report.local_lines.items())[:5])
-        yield (
-            f"local memory: {report.spill_bytes} bytes a thread, {report.local_loads} loads, "
-            f"{report.local_stores} stores, of which {report.spills} spills" + (f": {lines}" if lines else "")
-        )
-    if report.features:
-        yield ", ".join(f"{name} {count}" for name, count in report.features.items())
-    widths = {
-        "global loads": report.global_load_bits, "global stores": report.global_store_bits,
-        "shared loads": report.smem_load_bits, "shared stores": report.smem_store_bits,
-    }  # fmt: skip
-    yield (
-        "; ".join(
-            f"{name}: {', '.join(f'{count} of {bits} bits' for bits, count in found.items())}"
-            for name, found in widths.items()
-            if found
-        )
-        or "no plain loads or stores"
-    )
-    mix = ", ".join(f"{name} {count}" for name, count in list(report.instruction_mix.items())[:8])
-    yield f"{report.instructions} instructions: {mix}, ..."
+        _print_lines(f"  {line}" for line in report_lines(report))
 
 
 def _print_lines(lines: Iterable[str]) -> None:

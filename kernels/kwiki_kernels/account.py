@@ -24,6 +24,14 @@ class Account(Record):
         """The judge's own share of the job's time, 0..1."""
         return self.own_s / self.wall_s
 
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return (
+            f"{self.wall_s:.1f} s: {self.build_s:.1f} s building, {self.gpu_s:.1f} s checking and timing, "
+            f"{self.own_s:.1f} s ({self.own_share:.1%}) neither"
+        )
+
 
 def account(spans: Iterable[Span], began_s: float, ended_s: float) -> Account:
     """Add up what went on between two moments of the monotonic clock."""

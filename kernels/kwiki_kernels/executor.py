@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kwiki_kernels import spool
+from kwiki_kernels.account import Account
 from kwiki_kernels.device import local_gpu
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
@@ -39,8 +40,9 @@ class Executor(Protocol):
 class LocalExecutor:
     """Judges on this machine, inside `submit`; Ctrl-C there, or setting `stop`, kills what runs.
 
-    `on_result` sees each verdict as it falls. Verdicts are kept in `folder`, a spool of its own, so
-    that a run that was killed measures nothing twice; without a folder they live as long as this object.
+    `on_result` sees each verdict as it falls, `on_account` where a job's time went. Verdicts are kept
+    in `folder`, a spool of its own, so that a run that was killed measures nothing twice; without a
+    folder they live as long as this object.
     """
 
     name = "local"
@@ -51,10 +53,13 @@ class LocalExecutor:
         *,
         parallel_builds: int | None = None,
         on_result: Callable[[Evaluation], None] = lambda _: None,
+        on_account: Callable[[Account], None] = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
         self.folder = folder
-        self.run = partial(run_job, parallel_builds=parallel_builds, on_result=on_result, stop=stop)
+        self.run = partial(
+            run_job, parallel_builds=parallel_builds, on_result=on_result, on_account=on_account, stop=stop
+        )
         self.verdicts: dict[str, list[Evaluation]] = {}
 
     def measures(self, arch: str) -> bool:

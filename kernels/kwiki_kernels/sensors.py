@@ -100,10 +100,11 @@ class Sensors:
 def count_others(seen: Sequence[int], ours: Collection[int]) -> int:
     """How many of the seen process ids are not ours.
 
-    In a container NVML may give the host's ids, which say nothing here: then the numbers are compared.
+    This process counts as ours, whether it holds the GPU or not. In a container NVML may give the
+    host's ids, which say nothing here: then the numbers are compared.
     """
     if set(seen) & set(ours):
-        return len(set(seen) - set(ours))
+        return len(set(seen) - {*ours, os.getpid()})
     return max(0, len(seen) - len(ours))
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from kwiki_kernels import spool
+from kwiki_kernels.account import Account
 from kwiki_kernels.errors import JudgeError, MachineError, SpoolError
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.executor import run_spooled
@@ -35,7 +36,7 @@ def process(folder: Path) -> bool:
     succeeded = True
     for path in spool.read_jobs(folder):
         try:
-            run_spooled(folder, spool.read_job(path), partial(run_job, on_result=_say))
+            run_spooled(folder, spool.read_job(path), partial(run_job, on_result=_say, on_account=_say_time))
         except MachineError:
             raise
         except JudgeError as error:
@@ -88,6 +89,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 def _say(evaluation: Evaluation) -> None:
     print(f"{evaluation.job_id} {evaluation.candidate_id} {evaluation.status}", file=sys.stderr, flush=True)
+
+
+def _say_time(account: Account) -> None:
+    print(account.sentence, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

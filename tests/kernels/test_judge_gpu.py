@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -126,13 +129,79 @@ def test_each_way_of_being_wrong_gets_its_verdict(name: str, verdicts: dict[str,
     assert log in verdicts[name].log
 
 
-def test_a_kernel_that_cannot_be_captured_is_timed_by_events_and_says_so(
+def test_a_kernel_that_cannot_be_captured_is_timed_by_cupti_and_says_so(
     verdicts: dict[str, Evaluation],
 ) -> None:
     for result in verdicts["needs the host"].results:
         assert result.timing is not None
-        assert result.timing.timer == "cuda_events"
+        assert result.timing.timer == "cupti"
         assert result.log.startswith("not capturable in a CUDA graph")
+        assert result.log.endswith("timed by CUPTI")
+        assert 1 < result.timing.median_us < 100
+
+
+def test_the_gpu_is_read_after_each_round_and_found_undisturbed(verdicts: dict[str, Evaluation]) -> None:
+    for result in verdicts["honest"].results:
+        assert result.timing is not None
+        conditions = result.timing.conditions
+        assert conditions is not None
+        assert 200 < conditions.sm_clock_mhz[0] <= conditions.sm_clock_mhz[1] < 3000
+        assert 15 < conditions.temperature_c < 100
+        assert 50 < conditions.power_w < 1500
+        assert conditions.others == 0
+        assert result.timing.disturbed == ""
+
+
+def test_another_process_on_the_gpu_marks_the_measurement() -> None:
+    busy = "import torch\nx = torch.randn(4096, 4096, device='cuda')\nprint(flush=True)\nwhile True: x @ x"
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as tenant:
+        assert tenant.stdout is not None
+        tenant.stdout.readline()
+        try:
+            (honest,) = run_job(gpu_job({"honest": HONEST}, workload_uuids=("wide",)))
+        finally:
+            tenant.kill()
+    timing_ = honest.results[0].timing
+    assert timing_ is not None
+    assert timing_.disturbed == "1 other processes computed on the GPU"
+
+
+def test_rivals_that_take_turns_agree_on_the_same_kernel() -> None:
+    protocol = Protocol(iterations=20).interleaved()
+    job = gpu_job({"a": BASELINE, "b": BASELINE, "wrong": CHEATS["zeros"]}, protocol=protocol)
+    a, b, wrong = run_job(job)
+    assert wrong.status is Status.INCORRECT_NUMERICAL
+    for one, other in zip(a.results, b.results, strict=True):
+        assert one.timing is not None
+        assert other.timing is not None
+        assert one.timing.order == "interleaved"
+        assert [len(samples) for samples in one.timing.device_us] == [20] * 4
+        assert one.timing.median_us == pytest.approx(other.timing.median_us, rel=0.02)
+
+
+def test_the_contests_span_holds_the_hosts_gaps_and_device_time_does_not() -> None:
+    x = torch.randn(1 << 20, device="cuda")
+
+    def two_kernels_far_apart() -> list[torch.Tensor]:
+        y = x.neg()
+        time.sleep(2e-4)
+        return [y.neg()]
+
+    span_us = timing.span_us(two_kernels_far_apart, QUICK)
+    device_us = statistics.median(timing.CuptiTimer(two_kernels_far_apart, QUICK, "").round())
+    assert span_us is not None
+    assert span_us > 200
+    assert 1 < device_us < 50
+
+
+def test_cupti_and_the_graph_agree_on_one_kernel() -> None:
+    x = torch.randn(1 << 26, device="cuda")
+    y = torch.empty_like(x)
+    call = partial(torch.neg, x, out=y)
+    call()
+    graph = statistics.median(timing.GraphTimer(call, QUICK).round())
+    cupti = statistics.median(timing.CuptiTimer(call, QUICK, "").round())
+    assert cupti == pytest.approx(graph, abs=6, rel=0.02)
 
 
 def test_after_a_broken_context_the_other_workloads_are_not_believed(verdicts: dict[str, Evaluation]) -> None:
