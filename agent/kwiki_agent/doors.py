@@ -69,7 +69,9 @@ def run_doors() -> list[Door]:
     ]
 
 
-def run_status(run: RunId | None = None) -> list[RunStatus]:
+def run_status(
+    run: Annotated[str | None, Field(description="none: every run", max_length=200)] = None,
+) -> list[RunStatus]:
     """Where one run stands, or each of them, newest first."""
     from kwiki_agent.runs import list_runs
 

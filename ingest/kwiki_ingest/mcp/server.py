@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points, version
 from typing import Any
@@ -12,6 +14,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
+from kwiki_ingest.errors import WikiError
 from kwiki_ingest.mcp.door import GROUP, Door
 from kwiki_ingest.mcp.tools import WikiTools
 from kwiki_ingest.quoting import NOTE
@@ -48,12 +51,27 @@ def make_server(wiki: Wiki) -> MCPServer[Any]:
 
 
 def serve(wiki: Wiki, http_port: int | None = None) -> None:
-    """Serve until the client leaves, or over HTTP until Ctrl-C. Only this machine is listened to."""
+    """Serve until the client leaves, or over HTTP until Ctrl-C. Only this machine is listened to.
+
+    Raises:
+        WikiError: the port is taken.
+    """
     server = make_server(wiki)
     if http_port is None:
         server.run("stdio")
     else:
+        _check_free(http_port)
+        print(f"Serving http://{HOST}:{http_port}/mcp", file=sys.stderr)
         server.run("streamable-http", host=HOST, port=http_port)
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise WikiError(f"Port {port} cannot be served ({error.strerror}); give another one.") from error
 
 
 def _added_doors() -> Iterator[Door]:

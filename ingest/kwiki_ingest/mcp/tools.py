@@ -125,7 +125,7 @@ class WikiTools:
         query: Annotated[str, Field(description="a question, a symptom or an identifier", max_length=1000)],
         arch: Annotated[str | None, Field(description="only pages for it or any, e.g. sm_90a")] = None,
         types: Annotated[list[str] | None, Field(description="only these, e.g. lesson, technique")] = None,
-        limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 5,
+        limit: Annotated[int, Field(description="pages to give", ge=1, le=MOST_HITS)] = 5,
     ) -> SearchAnswer:
         """Find pages on CuTe-DSL, Hopper and Blackwell kernels by question, symptom or identifier.
 
