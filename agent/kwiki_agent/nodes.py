@@ -26,7 +26,7 @@ from kwiki_agent.policy import Brief, Case, NothingProposedError, Policy, Review
 from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
-from kwiki_agent.runs import RunFolder
+from kwiki_agent.runs import TROUBLES, RunFolder
 from kwiki_agent.state import Card, KnobAdvice, RunState, Stage
 from kwiki_agent.trials import (
     BASELINE,
@@ -92,7 +92,7 @@ def propose(state: RunState, loop: Loop) -> RunState:
         candidates = loop.policy.propose(brief_of(state, loop))
     except NothingProposedError as error:
         candidates, trouble = [], str(error)
-        loop.run.append_line("troubles.jsonl", {"round": state["round"] + 1, "trouble": trouble})
+        loop.run.append_line(TROUBLES, {"round": state["round"] + 1, "trouble": trouble})
     for candidate in candidates:
         loop.run.save_candidate(candidate)
     loop.say(f"{state['phase']}: {trouble or f'{len(candidates)} candidates'}")

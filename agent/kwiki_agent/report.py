@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from kwiki_agent.compare import compare, timings
+from kwiki_agent.report_sections import cost_section, direction_section, trouble_section
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import BASELINE, Trial, history
@@ -76,14 +77,18 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
         + markdown_table(list(candidate_table(trials, task, state.get("incumbent"))))
         + "\n"
     )
+    yield from direction_section(run, trials)
     yield from _failure_section(trials)
+    yield from trouble_section(run)
     yield from _cards_section(run)
     yield from _lessons_section(run)
+    yield from cost_section(run)
     yield "## How to repeat it\n"
     workloads = "all" if len(contract.workloads) == len(task.workloads) else ",".join(contract.workloads)
     yield (
         f"`kernel-agent run {task.name} --arch {contract.arch} --workloads {workloads} "
-        f"--candidates {contract.max_candidates} --batch {contract.batch} --seed {contract.seed}`, "
+        f"--policy {contract.policy} --candidates {contract.max_candidates} --batch {contract.batch} "
+        f"--seed {contract.seed}`, "
         f"kernel-wiki {contract.kernel_wiki_version}."
     )
 

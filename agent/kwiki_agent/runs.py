@@ -8,6 +8,12 @@ runs/<id>/jobs/<job>/            job.json and one evaluation a candidate, baseli
 runs/<id>/candidates.jsonl       one line a candidate: what it tried, what came of it
 runs/<id>/benchmark.csv          one line a measured candidate and workload
 runs/<id>/retrievals.jsonl       what was asked of the wiki and which cards came back
+runs/<id>/directions.json        ideas by rank, where the policy ranks them
+runs/<id>/conversations/         under the claude policy, the messages of each round
+runs/<id>/usage.jsonl            tokens, money and seconds of each message of a model
+runs/<id>/reviews.jsonl          what the reviewer said of each promotion
+runs/<id>/troubles.jsonl         rounds in which the policy proposed nothing, and why
+runs/<id>/timeline.jsonl         seconds of each step, and of each wait inside one
 runs/<id>/lessons.jsonl          proposals and what the write gate said
 runs/<id>/report.md, progress.*  the story
 """
@@ -26,6 +32,8 @@ from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Candidate, Job
 
 from kwiki_agent.contract import AgentError, Contract
+
+REVIEWS, TROUBLES = "reviews.jsonl", "troubles.jsonl"
 
 
 @dataclass(frozen=True)

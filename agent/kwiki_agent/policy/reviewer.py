@@ -18,10 +18,7 @@ from kwiki_agent.contract import Contract
 from kwiki_agent.policy import Case, Review, answers
 from kwiki_agent.policy.endpoint import Endpoint, GarbledError, Request
 from kwiki_agent.policy.tools import schema_of
-from kwiki_agent.runs import RunFolder
-
-REVIEWS = "reviews.jsonl"
-"""In the run folder: one line a promotion that was reviewed."""
+from kwiki_agent.runs import REVIEWS, RunFolder
 
 INSTRUCTIONS = f"""\
 You review GPU kernels that are about to replace the best one of a run. A judge has already checked and

@@ -1,0 +1,69 @@
+"""What a report tells beside its figures: ideas and what came of them, vetoes, troubles, and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kwiki_agent.budget import spent
+from kwiki_agent.policy.accounting import Bill
+from kwiki_agent.policy.directions import MAX_TRIES, Ranking, standings
+from kwiki_agent.runs import REVIEWS, TROUBLES, RunFolder
+from kwiki_agent.trials import Trial
+
+
+def direction_section(run: RunFolder, trials: list[Trial]) -> Iterator[str]:
+    """Ranked directions and their drafts; nothing where the run named none."""
+    tried = standings(trials)
+    why = {direction.name: direction.why for direction in Ranking.load(run).directions}
+    names = list(dict.fromkeys([*why, *tried]))
+    if not names:
+        return
+    yield "## Directions\n"
+    for name in names:
+        standing = tried.get(name)
+        if standing is None:
+            outcome = "not tried"
+        else:
+            score = "no score" if standing.best is None else f"best score {standing.best:.3f}"
+            outcome = f"{standing.tries} of {MAX_TRIES} tries, {standing.failed} failed, {score}"
+        yield f"- **{name}** ({outcome}){': ' + why[name] if name in why else ''}"
+    yield ""
+
+
+def trouble_section(run: RunFolder) -> Iterator[str]:
+    """Rounds that brought nothing, and promotions that a reviewer stopped; nothing where there were none."""
+    lines = [f"- round {line['round']}: {line['trouble']}" for line in run.lines(TROUBLES)]
+    for line in run.lines(REVIEWS):
+        if line["veto"]:
+            lines.append(f"- `{line['candidate']}` was vetoed in round {line['round']}: {line['reason']}")
+        elif line["note"]:
+            lines.append(f"- the review of `{line['candidate']}` gave {line['note']}")
+    if lines:
+        yield "## Vetoes and troubles\n"
+        yield "\n".join(lines) + "\n"
+
+
+def cost_section(run: RunFolder) -> Iterator[str]:
+    """Time by what it went into, and tokens and money where models were asked."""
+    total = spent(run)
+    share = f" ({total.overhead_s / total.wall_s:.1%})" if total.wall_s else ""
+    yield "## What it cost\n"
+    yield (
+        f"Wall time {total.wall_s:.1f} s: {total.waited_s:.1f} s waiting for builds, verdicts and models, "
+        f"{total.overhead_s:.1f} s{share} the loop's own. Building and judging: {total.judge_s:.1f} s "
+        f"over all candidates, {total.gpu_s:.1f} s of that on a GPU."
+    )
+    if total.models.messages:
+        yield "\n" + _models(total.models, kept=sum(1 for _ in run.lines("promotions.jsonl")))
+    yield ""
+
+
+def _models(models: Bill, kept: int) -> str:
+    money = "cost unknown: the price table lacks a model"
+    if models.cost_usd is not None:
+        each = f", {models.cost_usd / kept:.4f} USD a kept gain" if kept else ""
+        money = f"{models.cost_usd:.4f} USD{each}"
+    return (
+        f"Models: {models.messages} messages in {models.model_s:.1f} s, {models.tokens:,} tokens "
+        f"({models.cached_tokens:,} read from the cache, {models.output_tokens:,} written), {money}."
+    )
