@@ -30,16 +30,16 @@ POINTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def compiled(name: str, *points: dict[str, Any]) -> list[Evaluation]:
-    """The seed with changes to its default knobs, built for sm_90a and the first workload."""
+def compiled(name: str, *points: dict[str, Any], arch: str = "sm_90a") -> list[Evaluation]:
+    """The seed with changes to its default knobs, built for the first workload."""
     task, space = seed_task(name)
     candidates = tuple(
-        Candidate(id=str(n), source=task.seed_for("sm_90a"), knobs=space.default | changes)
+        Candidate(id=str(n), source=task.seed_for(arch), knobs=space.default | changes)
         for n, changes in enumerate(points)
     )
     uuids = (task.workloads[0].uuid,)
     return run_job(
-        make_job(candidates=candidates, task_files=task.files, workload_uuids=uuids, stage="build")
+        make_job(candidates=candidates, task_files=task.files, workload_uuids=uuids, arch=arch, stage="build")
     )
 
 
@@ -50,9 +50,9 @@ def test_the_default_knobs_are_a_valid_point_for_every_workload(name: str) -> No
     assert all(space.valid(space.default, workload.axes) for workload in task.workloads)
 
 
-@pytest.mark.parametrize("name", SEEDS)
-def test_the_audit_finds_nothing_in_the_seed(name: str) -> None:
-    assert audit_source(seed_task(name)[0].seed_for("sm_90a")) is None
+@pytest.mark.parametrize(("name", "arch"), [*((name, "sm_90a") for name in SEEDS), ("gemm", "sm_100a")])
+def test_the_audit_finds_nothing_in_the_seed(name: str, arch: str) -> None:
+    assert audit_source(seed_task(name)[0].seed_for(arch)) is None
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -100,3 +100,33 @@ def test_an_impossible_point_is_refused_in_one_sentence(changes: dict[str, Any],
     _, space = seed_task("gemm")
     with pytest.raises(ValueError, match=sentence):
         SEEDS["gemm"]({}, space.default | changes)
+
+
+def test_the_blackwell_seed_multiplies_in_tensor_memory_and_holds_two_accumulators() -> None:
+    points: list[dict[str, Any]] = [{}, {"tile_n": 192, "cluster_m": 1, "cluster_n": 2}]
+    for verdict in compiled("gemm", *points, arch="sm_100a"):
+        assert verdict.status is Status.UNMEASURED, verdict.log
+        (report,) = verdict.static_reports
+        assert report.features["tcgen05.mma"] == 4  # 64 columns of K in steps of 16
+        assert report.features["tma.load"] == 2
+        assert "wgmma" not in report.features
+        assert report.spill_bytes == 0
+        assert report.tmem_columns == 512  # 2 x 256, and 2 x 192 up to a power of two
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tile_m": 64}, "tile_m must be 128, the lanes of tensor memory, not 64"),
+        ({"ping_pong": True}, "ping_pong is for sm_90a"),
+        ({"split_k": 2}, "split_k must be 1 on sm_100a, not 2"),
+        ({"stages": 5}, "bytes of shared memory; a CTA has 232448"),
+    ],
+    ids=lambda value: name_of(value) if isinstance(value, dict) else "",
+)
+def test_a_point_that_is_not_for_blackwell_is_refused_in_one_sentence(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    _, space = seed_task("gemm")
+    with pytest.raises(ValueError, match=sentence):
+        load_seed("gemm", "sm100").Gemm(**{**space.default, **changes})
