@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,11 @@ from kwiki_kernels.build import Build
 from kwiki_kernels.errors import TooLargeError
 from kwiki_kernels.evaluation import Status, WorkloadResult
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.launched import kernel_names
 from kwiki_kernels.measurement import Measurement
 from kwiki_kernels.messages import Command, Judged, Paused, Ready, Request, Send, Started
 from kwiki_kernels.task import Task
 from kwiki_kernels.terms import load_reference
-from kwiki_kernels.timing import kernel_names
 from kwiki_kernels.trial import Trial, check_room, release
 
 if TYPE_CHECKING:  # it watches this module
@@ -121,7 +122,9 @@ class Contestant:
         if not asked or result.status is not Status.PASSED:
             return result
         assert self.trial is not None
-        foreign = OwnKernels.of(self.candidate.source).foreign(kernel_names(self.trial.call))
+        assert self.measurement is not None
+        names = kernel_names(self.trial.call, capturable=self.measurement.captured)
+        foreign = OwnKernels.of(self.candidate.source).foreign(names)
         log = f"a kernel ran that the candidate did not write: {foreign[0]}" if foreign else ""
         return _rejected(result, log) if foreign else result
 
@@ -137,6 +140,12 @@ class Contestant:
             status=Status.UNMEASURED,
             log=f"too large for this GPU: {error}",
         )
+
+
+def load_driver() -> None:
+    """Initialise CUDA without a context; what goes wrong here goes wrong again in `open_gpu`."""
+    with contextlib.suppress(RuntimeError, AssertionError):
+        torch.cuda.init()  # type: ignore[no-untyped-call]
 
 
 def open_gpu() -> None:

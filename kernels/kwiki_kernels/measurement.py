@@ -45,6 +45,11 @@ class Measurement:
         """Whether nothing has been found wrong."""
         return self.finding.status is Status.PASSED
 
+    @property
+    def captured(self) -> bool:
+        """Whether a CUDA graph holds the timed calls."""
+        return self.timer is not None and self.timer.name == "cuda_graph"
+
     def prepare(self) -> None:
         """Check, and make ready to be timed."""
         self._attempt(self._prepare)

@@ -12,7 +12,6 @@ the L2 and their write-back would fall into the timed kernel.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -21,17 +20,14 @@ from typing import Any, Literal
 
 import torch
 
+from kwiki_kernels import cupti
 from kwiki_kernels.job import Protocol
 from kwiki_kernels.watch import Watch
 
 Call = Callable[[], Any]
-Span = tuple[float, float]
-"""Start and end, us."""
 L2_MULTIPLE = 3
 COPY_BYTES = 1 << 30
 HEART_ELEMENTS = 1 << 24
-MARK = "spin_kernel"
-"""What `_mark` runs, by the name that CUPTI gives it."""
 
 
 class GraphTimer:
@@ -81,27 +77,27 @@ class CuptiTimer:
 
     def round(self) -> tuple[float, ...]:
         """Warm-up calls, then the time of each iteration in which the GPU was at work, us."""
-        return tuple(_busy_us(spans) for spans in self.spans())
+        return tuple(cupti.busy_us(spans) for spans in self.spans())
 
-    def spans(self) -> list[list[Span]]:
+    def spans(self) -> list[list[cupti.Span]]:
         """Start and end of what ran on the GPU for each iteration, us; of kernels, copies and fills."""
         for _ in range(self.protocol.warmup):
             self.flush()
             self.call()
-        with _trace() as trace:
+        with cupti.trace() as seen:
             for number in range(self.protocol.iterations):
                 if self.watch:
                     self.watch.before(self.returned)
                 self.flush()
                 torch.cuda.synchronize()
-                _mark()
+                cupti.mark()
                 self.returned = self.call()
                 torch.cuda.synchronize()  # work on other streams counts too
-                _mark()
+                cupti.mark()
                 if self.watch:
                     self.watch.after(number, self.returned)
             torch.cuda.synchronize()
-        return _between_marks(trace)
+        return cupti.between_marks(seen)
 
 
 class EventTimer:
@@ -152,7 +148,7 @@ def make_timer(call: Call, protocol: Protocol, watch: Watch | None = None) -> Ti
         torch.cuda.synchronize()
         cause = str(error.__context__ or error).strip().splitlines()[0]
         note = f"not capturable in a CUDA graph ({cause})"
-        return (CuptiTimer if cupti_answers() else EventTimer)(call, protocol, note, watch)
+        return (CuptiTimer if cupti.answers() else EventTimer)(call, protocol, note, watch)
 
 
 def host_us(call: Call, protocol: Protocol) -> float:
@@ -173,26 +169,9 @@ def span_us(call: Call, protocol: Protocol) -> float | None:
     The contest's figure: gaps that the host leaves between kernels count, those before the first do not.
     None where CUPTI does not answer or the call runs nothing.
     """
-    spans = CuptiTimer(call, protocol, "").spans() if cupti_answers() else []
+    spans = CuptiTimer(call, protocol, "").spans() if cupti.answers() else []
     lengths = [max(end for _, end in each) - min(start for start, _ in each) for each in spans if each]
     return statistics.median(lengths) if lengths else None
-
-
-def cupti_answers() -> bool:
-    """Whether CUPTI reports what runs; a profiler around this process keeps it to itself."""
-    with _trace() as trace:
-        for _ in range(2):
-            _mark()
-        torch.cuda.synchronize()
-    return len(_between_marks(trace)) == 1
-
-
-def kernel_names(call: Call) -> list[str]:
-    """The kernels that one call runs on the GPU, as CUPTI saw them, in order; copies and fills are none."""
-    with _trace() as trace:
-        call()
-        torch.cuda.synchronize()
-    return [name for name, _ in _on_gpu(trace) if not name.startswith(("Memcpy", "Memset"))]
 
 
 def copy_gbps(protocol: Protocol) -> float:
@@ -253,39 +232,3 @@ def _flush(protocol: Protocol) -> Call:
     buffer = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
     total = torch.empty((), device="cuda")
     return lambda: torch.sum(buffer, dim=0, out=total)
-
-
-def _trace() -> torch.profiler.profile:
-    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-
-
-def _mark() -> None:
-    torch.cuda._sleep(0)  # type: ignore[no-untyped-call]
-
-
-def _on_gpu(trace: torch.profiler.profile) -> list[tuple[str, Span]]:
-    seen = trace.events()  # type: ignore[no-untyped-call]
-    events = (event for event in seen if event.device_type.name == "CUDA")
-    found = [(event.name, (event.time_range.start, event.time_range.end)) for event in events]
-    return sorted(found, key=lambda event: event[1])
-
-
-def _between_marks(trace: torch.profiler.profile) -> list[list[Span]]:
-    """What ran between the first mark and the second, the third and the fourth, and so on."""
-    groups: list[list[Span]] = [[]]
-    for name, span in _on_gpu(trace):
-        if MARK in name:
-            groups.append([])
-        else:
-            groups[-1].append(span)
-    return groups[1:-1:2]
-
-
-def _busy_us(spans: list[Span]) -> float:
-    """Length of the union of spans that are sorted by their start."""
-    busy = 0.0
-    until = -math.inf
-    for start, end in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return busy

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from kwiki_kernels import timing
+from kwiki_kernels import cupti, timing
 from kwiki_kernels.device import local_gpu
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate, Job, Protocol
 from kwiki_kernels.judge import run_job
+from kwiki_kernels.launched import kernel_names
 from kwiki_kernels.task import load_task
 
 from tests.kernels.judge_samples import BASELINE, HONEST, make_job, task_files
@@ -192,6 +193,23 @@ def test_the_contests_span_holds_the_hosts_gaps_and_device_time_does_not() -> No
     assert span_us is not None
     assert span_us > 200
     assert 1 < device_us < 50
+
+
+def test_a_graph_and_cupti_name_the_same_kernels_and_no_copies() -> None:
+    x = torch.randn(1 << 10, device="cuda")
+    y = torch.empty_like(x)
+
+    def call() -> None:
+        torch.neg(x, out=y)
+        y.copy_(x)
+        torch.exp(x, out=y)
+
+    call()
+    by_graph, by_cupti = kernel_names(call, capturable=True), cupti.kernel_names(call)
+    assert len(by_graph) == len(by_cupti) == 2
+    for word, mangled, name in zip(("neg_kernel", "exp_kernel"), by_graph, by_cupti, strict=True):
+        assert word in mangled
+        assert word in name
 
 
 def test_cupti_and_the_graph_agree_on_one_kernel() -> None:
