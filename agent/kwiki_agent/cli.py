@@ -73,6 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     resume.set_defaults(command="resume")
     resume.add_argument("run", nargs="+", help="ids or paths of runs")
 
+    fork = commands.add_parser("fork", parents=[common], help="begin a run in the middle of another")
+    fork.set_defaults(command="fork")
+    fork.add_argument("run", help="id or path of a run")
+    fork.add_argument(
+        "--at", required=True, metavar="CANDIDATE", help="go on from where its round was decided"
+    )
+    fork.add_argument("--id", help="name of the new run (default: the old one's and the candidate's)")
+    fork.add_argument("--policy", choices=("tuner", "external"), help="(default: the old run's)")
+    fork.add_argument("--candidates", type=_positive, help="budget, those before the fork included")
+    fork.add_argument("--seed", type=int, help="(default: another than the old run's)")
+
     runs = commands.add_parser("runs", parents=[common], help="list runs")
     runs.set_defaults(command="runs")
 

@@ -15,6 +15,7 @@ from kwiki_kernels.errors import ArchError, JudgeError, TaskError
 from kwiki_agent.contract import AgentError, RunStoppedError
 from kwiki_agent.driving import drive_and_print
 from kwiki_agent.experiment import run_experiment
+from kwiki_agent.fork import fork
 from kwiki_agent.hand_in import brief, submit
 from kwiki_agent.policy.accounting import choose_models
 from kwiki_agent.progress import Progress
@@ -32,7 +33,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
     commands = {
         "run": _run, "resume": _resume, "brief": brief, "submit": submit,
-        "experiment": _experiment, "runs": _runs, "report": _report, "trace": print_traces,
+        "fork": _fork, "experiment": _experiment, "runs": _runs, "report": _report, "trace": print_traces,
     }  # fmt: skip
     try:
         return commands[args.command](args)
@@ -98,6 +99,21 @@ def _resume(args: argparse.Namespace) -> int:
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
     for line in aligned(rows):
         print(line)
+
+
+def _fork(args: argparse.Namespace) -> int:
+    asked = {"policy": args.policy, "max_candidates": args.candidates, "seed": args.seed}
+    changes = {name: value for name, value in asked.items() if value is not None}
+    old = open_run(args.runs, args.run)
+    new = fork(old, args.at, new_id=args.id, changes=changes)
+    if args.json:
+        print(json.dumps({"run": new.id, "forked_from": new.contract.forked_from}))
+    else:
+        print(
+            f"run {new.id} begins where {old.id} had judged {args.at}.\n"
+            f"To go on: kernel-agent resume {new.id} --runs {new.path.parent}"
+        )
+    return 0
 
 
 def _experiment(args: argparse.Namespace) -> int:

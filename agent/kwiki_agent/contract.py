@@ -91,3 +91,5 @@ class Contract(Record):
     wiki_dir: str
     kernel_wiki_version: str
     created: str
+    forked_from: str | None = None
+    """`RUN/CANDIDATE` where this run began in the middle of another."""

@@ -100,6 +100,22 @@ def locate(loop: Loop) -> Position:
         return _position(graph, config)
 
 
+def state_after(loop: Loop, candidate_id: str) -> RunState | None:
+    """The state when the round of a candidate had been decided; None where it was not yet."""
+    with _checkpointed(loop) as (graph, config):
+        for snapshot in graph.get_state_history(config):
+            decided = snapshot.next and snapshot.next[0] in ("retrieve", "reflect")
+            if decided and candidate_id in snapshot.values.get("batch", ()):
+                return cast(RunState, snapshot.values)
+    return None
+
+
+def plant(loop: Loop, state: RunState) -> None:
+    """Begin a run in the middle: as if its round had just been decided with this state."""
+    with _checkpointed(loop) as (graph, config):
+        graph.update_state(config, state, as_node="decide")
+
+
 @contextmanager
 def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, Any]]:
     with closing(sqlite3.connect(loop.run.checkpoint, check_same_thread=False)) as checkpoints:
