@@ -123,6 +123,18 @@ class Definition(Part):
                     return rule
         return None
 
+    def unmakeable(self, workload: Workload) -> str:
+        """Why no inputs can be made for a workload, as a sentence; empty where they can."""
+        for name, spec in self.inputs.items():
+            given = workload.inputs.get(name, {"type": "random"})
+            kind = given.get("type") if isinstance(given, dict) else given
+            if spec.shape is None:
+                if not isinstance(workload.scalar(name), bool | int | float):
+                    return f"workload {workload.uuid} gives no value for the scalar '{name}'"
+            elif kind not in {"random", "safetensors"} or not isinstance(given, dict):
+                return f"input '{name}' is of type '{kind}'; a tensor is random or safetensors"
+        return ""
+
     def bytes_moved(self, axes: Mapping[str, int]) -> int:
         """By shapes alone: each input tensor read once, each output written once."""
         return tensor_bytes(self.inputs, axes) + tensor_bytes(self.outputs, axes)
@@ -147,6 +159,12 @@ class Workload(BaseModel):
     inputs: dict[str, Any] = Field(default_factory=dict)
     held_out: bool = False
     """Drawn by the judge: checked, never timed."""
+
+    def scalar(self, name: str) -> Any:
+        """What a scalar input is given as: by type and value, plainly, or among `scalars`."""
+        given = self.inputs.get(name, {})
+        scalars = (self.model_extra or {}).get("scalars", {})
+        return given.get("value", scalars.get(name)) if isinstance(given, dict) else given
 
     @property
     def captured(self) -> dict[str, dict[str, str]]:

@@ -56,8 +56,10 @@ def make_inputs(
 
     Raises:
         TaskError: the workload gives no value for a scalar, a captured tensor is not there, or the task's
-            inputs.py fails; or one of these has another shape or dtype than the definition says.
+            inputs.py fails; or one of these has another shape or dtype than the definition says, or NaN.
     """
+    if problem := definition.unmakeable(workload):
+        raise TaskError(problem)
     axes = definition.axis_values(workload.axes)
     generator = torch.Generator(device).manual_seed(_mix(seed, workload))
     # Only probes off the distribution take their layout from the seed.
@@ -68,18 +70,11 @@ def make_inputs(
     made |= _captured(definition, workload, contents, halved=spread != 1.0)
     values: Inputs = []
     for name, spec in definition.inputs.items():
-        given = workload.inputs.get(name, {"type": "random"})
         if name in made:
             values.append(made[name].to(device) if isinstance(made[name], torch.Tensor) else made[name])
-        elif isinstance(given, dict) and given.get("type") == "random":
+        else:
             shape = tuple(axes[axis] for axis in spec.shape or ())
             values.append(_random(shape, getattr(torch, spec.dtype), generator, spread))
-        else:
-            kind = given.get("type") if isinstance(given, dict) else given
-            raise TaskError(
-                f"workload {workload.uuid}: input '{name}' is of type '{kind}'; known are random, scalar "
-                "and safetensors"
-            )
     return values
 
 
@@ -91,11 +86,7 @@ def make_layout(
     Raises:
         TaskError: as `make_inputs`.
     """
-    scalars = {
-        name: _scalar(name, workload.inputs.get(name, {}), workload)
-        for name, spec in definition.inputs.items()
-        if spec.shape is None
-    }
+    scalars = {name: workload.scalar(name) for name, spec in definition.inputs.items() if spec.shape is None}
     if contents.layout is None:
         return scalars
     axes = definition.axis_values(workload.axes)
@@ -142,18 +133,27 @@ def expected_outputs(reference: Callable[..., Any], inputs: Inputs) -> list[torc
     """
     try:
         with torch.no_grad():
-            if "dtype" in inspect.signature(reference).parameters:
-                return as_list(reference(*inputs, dtype=torch.float64))
-            try:
-                return as_list(reference(*map(_double, inputs)))
-            except torch.OutOfMemoryError:
-                raise
-            except Exception:
-                return as_list(reference(*inputs))
+            outputs = _call(reference, inputs)
     except torch.OutOfMemoryError as error:
         raise TooLargeError(f"its reference does not fit: {str(error).splitlines()[0]}") from error
     except Exception as error:
         raise TaskError(f"the task's reference fails: {type(error).__name__}: {error}") from error
+    for number, output in enumerate(outputs):
+        if isinstance(output, torch.Tensor) and output.numel() and bool(output.isnan().all()):
+            # What marks unwritten outputs would pass for right.
+            raise TaskError(f"the task's reference gives nothing but NaN as output number {number + 1}")
+    return outputs
+
+
+def _call(reference: Callable[..., Any], inputs: Inputs) -> list[torch.Tensor]:
+    if "dtype" in inspect.signature(reference).parameters:
+        return as_list(reference(*inputs, dtype=torch.float64))
+    try:
+        return as_list(reference(*map(_double, inputs)))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        return as_list(reference(*inputs))
 
 
 def as_list(returned: Any) -> list[Any]:
@@ -216,6 +216,8 @@ def _check_form(definition: Definition, axes: dict[str, int], name: str, value: 
     if tuple(value.shape) != shape or value.dtype is not getattr(torch, spec.dtype):
         is_now = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         raise TaskError(f"{who} '{name}' as {is_now}, must be {spec.dtype} {list(shape)}")
+    if value.dtype.is_floating_point and any(bool(piece.float().isnan().any()) for (piece,) in pieces(value)):
+        raise TaskError(f"{who} '{name}' with NaN, from which nothing right can follow")
 
 
 def _random(
@@ -241,11 +243,3 @@ def _random(
             bend_rows(drawn, kinds[start : start + step], spread, generator)
         piece.copy_(drawn.clamp_(-FP8_CLAMP, FP8_CLAMP) if out.element_size() == 1 else drawn)
     return out
-
-
-def _scalar(name: str, given: Any, workload: Workload) -> bool | int | float:
-    scalars = (workload.model_extra or {}).get("scalars", {})
-    value = given.get("value", scalars.get(name)) if isinstance(given, dict) else given
-    if not isinstance(value, bool | int | float):
-        raise TaskError(f"workload {workload.uuid} gives no value for the scalar '{name}'")
-    return value

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Knobs, KnobValue, Record
@@ -31,6 +31,19 @@ class KnobSpace(Record):
     knobs: dict[str, KnobSpec]
     default: Knobs
     constraints: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> KnobSpace:
+        try:
+            self.check(self.default)
+        except TaskError as error:
+            raise ValueError(f"default: {error}") from error
+        for rule in self.constraints:
+            try:
+                names_in(rule)
+            except SyntaxError as error:
+                raise ValueError(f"constraint '{rule}' is no expression: {error.msg}") from error
+        return self
 
     def check(self, knobs: Mapping[str, KnobValue]) -> None:
         """Refuse unknown knobs and values outside the space, naming them.
@@ -58,6 +71,15 @@ class KnobSpace(Record):
             yield dict(zip(names, values, strict=True))
 
 
+def names_in(rule: str) -> set[str]:
+    """The names that an expression speaks of.
+
+    Raises:
+        SyntaxError: it is none.
+    """
+    return {node.id for node in ast.walk(ast.parse(rule, mode="eval")) if isinstance(node, ast.Name)}
+
+
 def holds(rule: str, names: Mapping[str, KnobValue]) -> bool:
     """Whether an arithmetic comparison over `names` is true, e.g. `rows * width <= 1024`.
 
@@ -67,11 +89,9 @@ def holds(rule: str, names: Mapping[str, KnobValue]) -> bool:
         TaskError: the rule is not such a comparison.
     """
     try:
-        tree = ast.parse(rule, mode="eval")
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if used - names.keys():
+        if names_in(rule) - names.keys():
             return True
-        return bool(evaluate(tree.body, names))
+        return bool(evaluate(ast.parse(rule, mode="eval").body, names))
     except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
         raise TaskError(f"constraint '{rule}' cannot be evaluated: {error}") from error
 

@@ -51,7 +51,7 @@ PEAKS = {
     "H100": Peaks(3.35232, 62_914_560, _HOPPER),
     "H200": Peaks(4.8, 62_914_560, _HOPPER),
     "B200": Peaks(7.67232, 132_644_864, _BLACKWELL),
-    "B300": Peaks(8, 132_644_864, _BLACKWELL),
+    "B300": Peaks(8, 135_528_448, _BLACKWELL),
 }
 """By the word that names the GPU. Sources stand in `wiki/hardware.yaml`; a test keeps the two equal."""
 

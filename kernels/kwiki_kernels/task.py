@@ -53,7 +53,7 @@ from pydantic import ValidationError
 from kwiki_kernels.definition import Definition, VarAxis, Workload
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Record
-from kwiki_kernels.knobs import KnobSpace
+from kwiki_kernels.knobs import KnobSpace, names_in
 from kwiki_kernels.tolerance import BY_PRECISION, Tolerance
 
 CAPTURED_BYTES = 64 << 20
@@ -129,12 +129,12 @@ def load_task(folder: Path) -> Task:
     if not (folder / "definition.json").is_file():
         raise TaskError(f"{folder} is not a task: it has no definition.json")
     files = {
-        path.name: path.read_text(encoding="utf-8")
+        path.name: _text(path)
         for path in sorted(folder.iterdir())
         if path.is_file() and path.suffix in {".json", ".jsonl", ".py"} and not path.name.startswith("kernel")
     }
     kernels = {
-        path.stem.removeprefix("kernel").removeprefix("_") or "any": path.read_text(encoding="utf-8")
+        path.stem.removeprefix("kernel").removeprefix("_") or "any": _text(path)
         for path in sorted(folder.glob("kernel*.py"))
     }
     task = parse_task(files, kernels, origin=str(folder))
@@ -153,9 +153,12 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
         raise TaskError(f"{origin}: neither definition.json holds a reference nor is there a reference.py")
     if "workloads.jsonl" not in files:
         raise TaskError(f"{origin}: no workloads.jsonl")
+    workloads = tuple(_workloads(files["workloads.jsonl"], definition, origin))
+    if not workloads:
+        raise TaskError(f"{origin}/workloads.jsonl lists no workload")
     return Task(
         definition=definition,
-        workloads=tuple(_workloads(files["workloads.jsonl"], definition, origin)),
+        workloads=workloads,
         reference=reference,
         baselines={
             name.removesuffix(".py").replace("baseline_", "baseline:", 1): text
@@ -163,10 +166,17 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
             if name.startswith("baseline") and name.endswith(".py")
         },
         kernels=dict(kernels),
-        knob_space=_parse(KnobSpace, files, "knobs.json", origin) if "knobs.json" in files else None,
+        knob_space=_knob_space(files, definition, origin),
         tolerance=_tolerance(files, definition, origin),
         files=dict(files),
     )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _captured(task: Task, folder: Path) -> dict[str, str]:
@@ -199,6 +209,16 @@ def _parse(model: type[RecordT], files: Mapping[str, str], name: str, origin: st
         raise TaskError(f"{origin}/{name}: {_first_problem(error)}") from error
 
 
+def _knob_space(files: Mapping[str, str], definition: Definition, origin: str) -> KnobSpace | None:
+    if "knobs.json" not in files:
+        return None
+    space = _parse(KnobSpace, files, "knobs.json", origin)
+    for rule in space.constraints:
+        if strange := names_in(rule) - space.knobs.keys() - definition.axes.keys():
+            raise TaskError(f"{origin}/knobs.json: constraint '{rule}': no knob or axis is '{min(strange)}'")
+    return space
+
+
 def _tolerance(files: Mapping[str, str], definition: Definition, origin: str) -> Tolerance:
     if "tolerance.json" not in files:
         return BY_PRECISION
@@ -216,7 +236,7 @@ def _workloads(text: str, definition: Definition, origin: str) -> Iterator[Workl
         where = f"{origin}/workloads.jsonl:{number}"
         try:
             row = json.loads(line)
-            workload = Workload.model_validate(row.get("workload", row))
+            workload = Workload.model_validate(row.get("workload", row) if isinstance(row, dict) else row)
         except ValidationError as error:
             raise TaskError(f"{where}: {_first_problem(error)}") from error
         except (ValueError, TypeError) as error:
@@ -235,6 +255,8 @@ def _workloads(text: str, definition: Definition, origin: str) -> Iterator[Workl
         axes = definition.axis_values(workload.axes)
         if rule := definition.broken_rule(axes):
             raise TaskError(f"{where}: constraint '{rule}' does not hold for {axes}")
+        if problem := definition.unmakeable(workload):
+            raise TaskError(f"{where}: {problem}")
         yield workload
 
 

@@ -88,7 +88,7 @@ def test_none_is_larger_than_the_largest_workload_of_the_job() -> None:
 
 def test_captured_tensors_have_no_other_size() -> None:
     x = {"type": "safetensors", "path": "x.safetensors", "tensor_key": "x"}
-    row = {"uuid": "a", "axes": {"rows": 1, "width": 8}, "inputs": {"x": x}}
+    row = {"uuid": "a", "axes": {"rows": 1, "width": 8}, "inputs": {"x": x, "eps": 0.1}}
     other = {**row, "uuid": "b", "axes": {"rows": 9, "width": 8}}
     assert sizes(sample(**{"workloads.jsonl": f"{json.dumps(row)}\n{json.dumps(other)}"})) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,14 +69,24 @@ def test_a_malformed_definition_is_refused_with_field_and_rule(path: str, value:
         ),
         ({"uuid": "a", "axes": {"rows": 4, "width": 7}}, "constraint 'width % lanes == 0' does not hold"),
         ({"axes": {"rows": 4, "width": 8}}, "uuid: Field required"),
+        ({"uuid": "good", "axes": {"rows": 4, "width": 8}}, "uuid 'good' appears twice"),
+        ({"uuid": "a", "axes": {"rows": 4, "width": 8}}, "workload a gives no value for the scalar 'eps'"),
+        (
+            {"uuid": "a", "axes": {"rows": 4, "width": 8}, "inputs": {"eps": 0.1, "x": {"type": "magic"}}},
+            "input 'x' is of type 'magic'; a tensor is random or safetensors",
+        ),
+        (
+            {"uuid": "a", "axes": {"rows": 4, "width": 8}, "inputs": {"x": {"type": "safetensors"}}},
+            "inputs.x is of type 'safetensors' and needs a 'path'",
+        ),
+        ([1, 2], "Input should be a valid dictionary"),
     ],
 )
-def test_axes_that_contradict_the_definition_are_refused_with_their_line(
-    row: dict[str, Any], problem: str
-) -> None:
+def test_axes_that_contradict_the_definition_are_refused_with_their_line(row: Any, problem: str) -> None:
     definition = json.loads(broken("constraints", ["width % lanes == 0"]))
     definition["axes"]["lanes"] = {"type": "const", "value": 8}
-    good = json.dumps({"uuid": "good", "axes": {"rows": 1, "width": 8, "lanes": 8}})
+    eps = {"eps": {"type": "scalar", "value": 0.1}}
+    good = json.dumps({"uuid": "good", "axes": {"rows": 1, "width": 8, "lanes": 8}, "inputs": eps})
     files = {"definition.json": json.dumps(definition), "workloads.jsonl": f"{good}\n{json.dumps(row)}"}
     with pytest.raises(TaskError) as refused:
         parse_task(task_files(**files), {}, origin="mine")
@@ -100,6 +111,22 @@ def test_axes_that_contradict_the_definition_are_refused_with_their_line(
         ("inputs.py", "import nowhere", "inputs.py cannot be used: ModuleNotFoundError"),
         ("inputs.py", "made = 1", "inputs.py defines neither layout"),
         ("tolerance.json", '{"selection": true}', "a selection needs candidates"),
+        ("workloads.jsonl", "\n", "mine/workloads.jsonl lists no workload"),
+        (
+            "knobs.json",
+            '{"knobs": {"a": {"values": [1]}}, "default": {"a": 2}}',
+            "knobs.json: default: knob 'a' cannot be 2; allowed: 1",
+        ),
+        (
+            "knobs.json",
+            '{"knobs": {"a": {"values": [1]}}, "default": {"a": 1}, "constraints": ["a >"]}',
+            "knobs.json: constraint 'a >' is no expression",
+        ),
+        (
+            "knobs.json",
+            '{"knobs": {"a": {"values": [1]}}, "default": {"a": 1}, "constraints": ["a * row > 0"]}',
+            "knobs.json: constraint 'a * row > 0': no knob or axis is 'row'",
+        ),
         (
             "reference.py",
             "def run(x, eps, z, w): ...",
@@ -113,6 +140,41 @@ def test_a_malformed_task_file_is_refused_with_its_name(
     with pytest.raises(TaskError) as refused:
         load_reference(parse_task(task_files(**{file: text}), {}, origin="mine"), tmp_path)
     assert problem in str(refused.value)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    for name, text in task_files().items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "baseline.py").write_bytes("# caf\u00e9".encode("latin-1"))
+    with pytest.raises(TaskError, match=r"baseline\.py is not UTF-8 text: .* at byte 5$"):
+        load_task(tmp_path)
+
+
+NOT_A_NUMBER = """
+import torch
+
+def values(axes, generator, spread):
+    x = torch.ones(axes["rows"], axes["width"], dtype=torch.bfloat16)
+    x[-1, -1] = float("nan")
+    return {"x": x}
+"""
+
+
+def test_nan_in_inputs_is_the_tasks_fault(tmp_path: Path) -> None:
+    task = parse_task(task_files(**{"inputs.py": NOT_A_NUMBER}), {}, origin="mine")
+    _, terms = load_reference(task, tmp_path)
+    with pytest.raises(
+        TaskError, match=r"the task's inputs\.py makes 'x' with NaN, from which nothing right"
+    ):
+        terms.inputs(task.definition, task.workload("small"), 0, "cpu", 1.0)
+
+
+def test_a_reference_of_nothing_but_nan_is_the_tasks_fault() -> None:
+    """Outputs are marked with NaN before each check: what was never written would pass."""
+    with pytest.raises(TaskError, match="reference gives nothing but NaN as output number 2"):
+        expected_outputs(lambda x: (x, x * torch.nan), [torch.ones(3)])
+    (some,) = expected_outputs(lambda x: x / x, [torch.tensor([0.0, 1.0])])
+    assert some.isnan().tolist() == [True, False]
 
 
 def test_a_workload_larger_than_the_gpu_is_named_before_anything_is_allocated() -> None:
