@@ -136,8 +136,8 @@ def check(state: RunState, loop: Loop) -> RunState:
     """Hand the survivors to the executor and wait for the verdicts.
 
     The incumbent goes with them, so that every comparison is made within one lease. The first job
-    also carries the baseline; the last one all baselines and the task's default, so that the final
-    figures come from one lease. A spool that has not answered interrupts the graph here;
+    also carries the baseline; the last one all baselines and the task's default, who all take turns
+    in one lease for the final figures. A spool that has not answered interrupts the graph here;
     `kernel-agent resume` comes back to this line.
     """
     confirming = state["phase"] == "confirm"
@@ -191,7 +191,8 @@ def decide(state: RunState, loop: Loop) -> RunState:
     verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
     trials = history(loop.run)
     promotion = _promotion(state, loop, verdicts, trials)
-    counts = state["phase"] == "search" and bool(state["survivors"])  # what did not build says nothing
+    said_something = bool(state["survivors"] or state.get("trouble"))  # what did not build says nothing
+    counts = state["phase"] == "search" and said_something
     changed: RunState = {"stalled": 0 if promotion else state["stalled"] + counts}
     if promotion:
         changed["incumbent"] = promotion.candidate_id
@@ -272,6 +273,7 @@ def _judge(executor: Executor, job: Job) -> list[Evaluation]:
 def _job(
     state: RunState, loop: Loop, candidates: list[Candidate], *, stage: str, baselines: tuple[str, ...] = ()
 ) -> Job:
+    confirming = state["phase"] == "confirm" and stage == "judge"
     return Job.model_validate(
         {
             "id": _job_id(state, loop, stage),
@@ -282,7 +284,7 @@ def _job(
             "baselines": baselines,
             "stage": stage,
             "seed": loop.contract.seed * 1000 + state["round"],
-            "protocol": loop.contract.protocol,
+            "protocol": loop.contract.protocol.interleaved() if confirming else loop.contract.protocol,
             "kernel_wiki_version": __version__,
         }
     )
