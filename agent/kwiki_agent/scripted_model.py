@@ -155,7 +155,7 @@ def _tool_block(index: int, tool_id: str, name: str, given: Any, cut: bool) -> I
     block = {"type": "tool_use", "id": tool_id, "name": name, "input": {}}
     yield {"type": "content_block_start", "index": index, "content_block": block}
     text = json.dumps(given)
-    text = text[: len(text) // 2] + '"}]' if cut else text
+    text = text[: len(text) // 2] + '\\q"' if cut else text
     for start in range(0, len(text), CHUNK_CHARS):
         delta = {"type": "input_json_delta", "partial_json": text[start : start + CHUNK_CHARS]}
         yield {"type": "content_block_delta", "index": index, "delta": delta}

@@ -92,7 +92,7 @@ class Endpoint:
             attempt = self._hear(request, messages)
             self._book(request, attempt)
             if attempt.message is not None and attempt.trouble is None:
-                content = [block.to_dict() for block in attempt.message.content]
+                content = [_block(block) for block in attempt.message.content]
                 return Reply(content, attempt.message.stop_reason or "")
             self._say(f"the model's stream broke off ({_cause(attempt.trouble)}), try {number} of {MAX_CUTS}")
         if isinstance(attempt.trouble, ValueError):
@@ -192,6 +192,14 @@ def _stopped(error: anthropic.APIStatusError, request: Request) -> RunStoppedErr
         case _:
             todo = "the model server refuses the request: mend what it names, then resume"
     return RunStoppedError(f"{todo} (HTTP {status}: {said[:200]})")
+
+
+def _block(block: Any) -> Block:
+    """A content block as it is sent back; the server takes no call whose input is not an object."""
+    sent: Block = block.to_dict(warnings=False)
+    if sent["type"] == "tool_use" and not isinstance(sent["input"], dict):
+        sent["input"] = {"no object": sent["input"]}
+    return sent
 
 
 def _cause(error: BaseException | None) -> str:
