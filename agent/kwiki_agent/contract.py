@@ -1,4 +1,4 @@
-"""What a run was asked to do. Written once into `run.json`; nothing in the loop can change it."""
+"""What a run was asked to do. Written once into `contract.json`; nothing can change it after."""
 
 from __future__ import annotations
 

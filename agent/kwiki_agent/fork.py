@@ -77,6 +77,7 @@ def _renamed(state: RunState, old: RunFolder, new: RunFolder) -> RunState:
     """The state as it was, of the new run, and going on where the old one may have stopped."""
     renamed: RunState = {**state}
     renamed.pop("stop", None)
+    renamed["contract_sha256"] = new.contract_sha256
     if "job_id" in renamed:
         renamed["job_id"] = _moved(renamed["job_id"], old, new)
     return renamed

@@ -86,6 +86,7 @@ def drive(loop: Loop) -> str | None:
     """
     with _checkpointed(loop) as (graph, config):
         position = _position(graph, config)
+        loop.run.check_contract(position.state.get("contract_sha256"))
         if position.finished:
             return None
         start: Any = {} if not position.began else Command(resume=True) if position.waiting_for else None

@@ -59,7 +59,10 @@ class Loop:
 def prepare(state: RunState, loop: Loop) -> RunState:
     """Open the books of a new run."""
     loop.say(f"run {loop.run.id}: {loop.task.name} on {loop.contract.arch}")
-    return {"phase": "search", "stage": "draft", "round": 0, "known": 0, "searched": 0, "stalled": 0}
+    return {
+        "contract_sha256": loop.run.contract_sha256,
+        "phase": "search", "stage": "draft", "round": 0, "known": 0, "searched": 0, "stalled": 0,
+    }  # fmt: skip
 
 
 def retrieve(state: RunState, loop: Loop) -> RunState:

@@ -1,6 +1,7 @@
 """The record of a run on disk: enough for another engineer to see what was tried and why it ended so.
 
-runs/<id>/run.json               the contract
+runs/<id>/contract.json          what was asked for; nothing may change it once the run began
+runs/<id>/run.json               the contract's hash, the package's version, when it began
 runs/<id>/checkpoint.sqlite      LangGraph's checkpoints
 runs/<id>/candidates/<id>/       kernel.py, candidate.json, build.json
 runs/<id>/submissions/           under the external policy, what was handed in, one file a round
@@ -20,6 +21,7 @@ runs/<id>/report.md, progress.*  the story
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -56,7 +58,34 @@ class RunFolder:
 
     @property
     def contract(self) -> Contract:
-        return Contract.model_validate_json((self.path / "run.json").read_text(encoding="utf-8"))
+        return Contract.model_validate_json(self._contract_file.read_text(encoding="utf-8"))
+
+    @property
+    def contract_sha256(self) -> str:
+        """Hash of the contract's file as it is now."""
+        return hashlib.sha256(self._contract_file.read_bytes()).hexdigest()
+
+    @property
+    def _contract_file(self) -> Path:
+        path = self.path / "contract.json"
+        return path if path.exists() else self.path / "run.json"  # where runs of before had it
+
+    def check_contract(self, began_with: str | None) -> None:
+        """Refuse to go on under a contract that was changed.
+
+        Args:
+            began_with: the hash that the run's first checkpoint holds, None before there is one.
+
+        Raises:
+            AgentError: the file is not what the run began with.
+        """
+        noted = json.loads((self.path / "run.json").read_text(encoding="utf-8")).get("contract_sha256")
+        now = self.contract_sha256
+        if any(before not in (None, now) for before in (noted, began_with)):
+            raise AgentError(
+                f"the contract of run '{self.id}' was changed after it began: put contract.json back, "
+                "or start another run"
+            )
 
     def save_candidate(self, candidate: Candidate) -> None:
         folder = self.path / "candidates" / candidate.id
@@ -151,8 +180,14 @@ def create_run(root: Path, contract: Contract) -> RunFolder:
         raise AgentError(
             f"run '{contract.run_id}' exists already: resume it or choose another name"
         ) from None
-    write_text(folder / "run.json", contract.model_dump_json(indent=2))
-    return RunFolder(folder)
+    run = RunFolder(folder)
+    write_text(folder / "contract.json", contract.model_dump_json(indent=2))
+    head = {
+        "run": run.id, "contract_sha256": run.contract_sha256,
+        "kernel_wiki_version": contract.kernel_wiki_version, "created": contract.created,
+    }  # fmt: skip
+    write_text(folder / "run.json", json.dumps(head, indent=2))  # last: a folder that has it is a run
+    return run
 
 
 def open_run(root: Path, run_id: str) -> RunFolder:

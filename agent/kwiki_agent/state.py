@@ -33,6 +33,8 @@ class Card(TypedDict):
 class RunState(TypedDict, total=False):
     """The state of a run between nodes."""
 
+    contract_sha256: str
+    """Of the contract that the run began with."""
     phase: Phase
     round: int
     stage: Stage

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import STEPS, drive
 from kwiki_agent.nodes import Loop
 from kwiki_agent.trials import history
@@ -28,7 +29,8 @@ def test_a_run_leaves_a_whole_record(make_toy_loop: MakeLoop) -> None:
     assert drive(loop) is None
     names = {path.name for path in loop.run.path.iterdir()}
     assert {
-        "run.json", "checkpoint.sqlite", "candidates", "jobs", "candidates.jsonl", "benchmark.csv",
+        "run.json", "contract.json", "checkpoint.sqlite", "candidates", "jobs", "candidates.jsonl",
+        "benchmark.csv", "timeline.jsonl",
         "retrievals.jsonl", "promotions.jsonl", "lessons.jsonl", "report.md", "progress.svg", "progress.png",
     } <= names  # fmt: skip
     rows = [json.loads(line) for line in (loop.run.path / "candidates.jsonl").read_text().splitlines()]
@@ -157,3 +159,21 @@ def test_the_job_carries_the_task_and_no_kernel_of_the_folder(make_toy_loop: Mak
     assert set(job.task_files) == {
         "definition.json", "workloads.jsonl", "reference.py", "baseline.py", "knobs.json",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("also_the_note", [False, True])
+def test_a_contract_that_was_changed_refuses_to_go_on(make_toy_loop: MakeLoop, also_the_note: bool) -> None:
+    executor = Waiting()
+    loop = make_toy_loop(executor)
+    drive(loop)
+    contract, head = (loop.run.path / name for name in ("contract.json", "run.json"))
+    whole, noted = contract.read_text(), loop.run.contract_sha256
+    contract.write_text(whole.replace('"max_candidates": 12', '"max_candidates": 9999'))
+    if also_the_note:
+        head.write_text(head.read_text().replace(noted, loop.run.contract_sha256))
+    with pytest.raises(AgentError, match=r"was changed after it began: put contract.json back"):
+        drive(loop)
+    contract.write_text(whole)
+    if not also_the_note:
+        executor.open = True
+        assert drive(loop) is None
