@@ -84,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     fork.add_argument("--candidates", type=_positive, help="budget, those before the fork included")
     fork.add_argument("--seed", type=int, help="(default: another than the old run's)")
 
+    export = commands.add_parser("export", parents=[common], help="a run's best kernel as files of its own")
+    export.set_defaults(command="export")
+    export.add_argument("run", help="id or path of a run")
+    export.add_argument("--candidate", metavar="ID", help="(default: the best)")
+    export.add_argument("--out", type=Path, metavar="DIR", help="(default: export/ in the run's folder)")
+
     runs = commands.add_parser("runs", parents=[common], help="list runs")
     runs.set_defaults(command="runs")
 

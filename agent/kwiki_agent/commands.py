@@ -7,14 +7,17 @@ import json
 import sqlite3
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.wiki import open_wiki
 from kwiki_kernels.errors import ArchError, JudgeError, TaskError
+from kwiki_kernels.task import load_task
 
 from kwiki_agent.contract import AgentError, RunStoppedError
 from kwiki_agent.driving import drive_and_print
 from kwiki_agent.experiment import run_experiment
+from kwiki_agent.export.write import export_kernel
 from kwiki_agent.fork import fork
 from kwiki_agent.hand_in import brief, submit
 from kwiki_agent.policy.accounting import choose_models
@@ -32,8 +35,9 @@ DEFAULT_BATCH = {"tuner": 8, "external": 8, "claude": 2}
 def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
     commands = {
-        "run": _run, "resume": _resume, "brief": brief, "submit": submit,
-        "fork": _fork, "experiment": _experiment, "runs": _runs, "report": _report, "trace": print_traces,
+        "run": _run, "resume": _resume, "brief": brief, "submit": submit, "fork": _fork,
+        "export": _export, "experiment": _experiment, "runs": _runs, "report": _report,
+        "trace": print_traces,
     }  # fmt: skip
     try:
         return commands[args.command](args)
@@ -113,6 +117,17 @@ def _fork(args: argparse.Namespace) -> int:
             f"run {new.id} begins where {old.id} had judged {args.at}.\n"
             f"To go on: kernel-agent resume {new.id} --runs {new.path.parent}"
         )
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    run = open_run(args.runs, args.run)
+    out = args.out or run.path / "export"
+    written = export_kernel(run, load_task(Path(run.contract.task_dir)), out, args.candidate)
+    if args.json:
+        print(json.dumps({"run": run.id, "files": [str(path) for path in written]}))
+    else:
+        print("\n".join(str(path) for path in written))
     return 0
 
 

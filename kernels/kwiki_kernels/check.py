@@ -105,13 +105,25 @@ def check_values(
     return replace(finding, contest_passed=passed)
 
 
+def relative_l2_bounds(
+    definition: Definition, tolerance: Tolerance = BY_PRECISION
+) -> dict[str, float | None]:
+    """The largest relative L2 error that each output may have; None: it must be equal."""
+    bounds: dict[str, float | None] = {}
+    for name, spec in definition.outputs.items():
+        dtype = getattr(torch, spec.dtype)
+        eps = max(_eps(dtype), *_coarse(definition))
+        bounds[name] = _bound(eps, name, tolerance).relative_l2 if dtype.is_floating_point else None
+    return bounds
+
+
 def _our_verdict(
     definition: Definition,
     outputs: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
     tolerance: Tolerance,
 ) -> Finding:
-    coarse = [FLOAT32_EPS, *(_eps(getattr(torch, spec.dtype)) for spec in definition.inputs.values())]
+    coarse = _coarse(definition)
     worst = ErrorStats(max_abs=0.0, max_rel=0.0, relative_l2=0.0)
     for name, output, reference in zip(definition.outputs, outputs, expected, strict=True):
         if output.shape != reference.shape:
@@ -132,6 +144,11 @@ def _our_verdict(
         if log:
             return Finding(Status.INCORRECT_NUMERICAL, log, worst)
     return Finding(Status.PASSED, "", worst)
+
+
+def _coarse(definition: Definition) -> list[float]:
+    """What no output can be more exact than: float32 sums, and the precision of the inputs."""
+    return [FLOAT32_EPS, *(_eps(getattr(torch, spec.dtype)) for spec in definition.inputs.values())]
 
 
 def _eps(dtype: torch.dtype) -> float:
