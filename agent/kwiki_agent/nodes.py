@@ -38,6 +38,9 @@ from kwiki_agent.trials import (
     last_verdict,
 )
 
+HELD_OUT = 3
+"""Workloads off the list that a kernel is checked on: the tuner's at the end, those of others each time."""
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -286,6 +289,7 @@ def _job(
             "candidates": candidates,
             "baselines": baselines,
             "stage": stage,
+            "held_out": HELD_OUT if state["phase"] == "confirm" or loop.contract.policy != "tuner" else 0,
             "seed": loop.contract.seed * 1000 + state["round"],
             "protocol": loop.contract.protocol.interleaved() if confirming else loop.contract.protocol,
             "kernel_wiki_version": __version__,

@@ -101,7 +101,8 @@ class Contestant:
         try:
             step()
             assert self.measurement is not None
-            if self.measurement.goes_on and not last:
+            held_out = self.task.workload(uuid).held_out  # checked, and that is all
+            if self.measurement.goes_on and not last and not held_out:
                 self.send(Paused())
                 return
             result = self._by_own_kernels(self.measurement.result())
@@ -134,9 +135,11 @@ class Contestant:
         return _rejected(result, broken) if broken else result
 
     def _too_large(self, uuid: str, error: TooLargeError) -> WorkloadResult:
+        workload = self.task.workload(uuid)
         return WorkloadResult(
             uuid=uuid,
-            axes=self.task.definition.axis_values(self.task.workload(uuid).axes),
+            axes=self.task.definition.axis_values(workload.axes),
+            held_out=workload.held_out,
             status=Status.UNMEASURED,
             log=f"too large for this GPU: {error}",
         )

@@ -131,7 +131,7 @@ class Definition(Part):
             if spec.shape is None:
                 if not isinstance(workload.scalar(name), bool | int | float):
                     return f"workload {workload.uuid} gives no value for the scalar '{name}'"
-            elif kind not in {"random", "safetensors"} or not isinstance(given, dict):
+            elif kind != "random" and name not in workload.captured:
                 return f"input '{name}' is of type '{kind}'; a tensor is random or safetensors"
         return ""
 

@@ -19,6 +19,7 @@ from kwiki_kernels.contest import supervise
 from kwiki_kernels.device import check_arch, environment, local_gpu
 from kwiki_kernels.errors import MachineError, TaskError
 from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
+from kwiki_kernels.held_out import with_held_out
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, Span
 from kwiki_kernels.messages import (
@@ -103,6 +104,8 @@ def run_job(
     verdicts = dict(there or {})
     contests = _contests(job, entries, verdicts)
     why_not = unmeasured_because(job)
+    if why_not is None or job.stage == "check":
+        job, task = with_held_out(job, task)
     workers = parallel_builds or len(os.sched_getaffinity(0))
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -243,12 +246,13 @@ def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
 
 
 def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log: str) -> WorkloadResult:
-    definition = bench.task.definition
-    axes = definition.axis_values(bench.task.workload(uuid).axes)
+    definition, workload = bench.task.definition, bench.task.workload(uuid)
+    axes = definition.axis_values(workload.axes)
     return WorkloadResult(
         uuid=uuid,
         axes=axes,
         knobs=candidate.knobs_for(axes),
+        held_out=workload.held_out,
         status=status,
         log=log,
         bytes_moved=None if bench.task.states_work else definition.bytes_moved(axes),

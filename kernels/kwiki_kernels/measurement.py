@@ -69,6 +69,7 @@ class Measurement:
         return WorkloadResult(
             uuid=trial.workload.uuid,
             axes=trial.definition.axis_values(trial.workload.axes),
+            held_out=trial.workload.held_out,
             status=self.finding.status,
             log=self.finding.log,
             error=self.finding.error,
@@ -94,7 +95,7 @@ class Measurement:
         self.finding = self.trial.check()
         if not self.on_gpu:
             self.trial.refresh(TIMED_VALUES)
-        elif self.goes_on:
+        elif self.goes_on and not self.trial.workload.held_out:
             self.timer = make_timer(self.trial.call, self.protocol, self.watch)
             torch.cuda.synchronize()
             torch.cuda.empty_cache()  # rivals need the memory that the reference has left

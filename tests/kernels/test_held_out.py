@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from kwiki_kernels.build import load_module
 from kwiki_kernels.definition import VarAxis
+from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.held_out import draw, with_held_out
 from kwiki_kernels.inputs import Contents, make_inputs, make_layout
-from kwiki_kernels.job import Candidate
+from kwiki_kernels.job import Candidate, Protocol
+from kwiki_kernels.judge import run_job
 from kwiki_kernels.task import Task, load_task, parse_task
 
-from tests.kernels.judge_samples import DEFINITION, make_job, task_files
+from tests.kernels.judge_samples import DEFINITION, HONEST, make_job, task_files
 from tests.kernels.shrunk_tasks import TASKS
 
 FOLDERS = sorted(path.parent.name for path in TASKS.glob("*/definition.json"))
@@ -130,3 +132,43 @@ def test_the_task_can_make_contents_of_their_layout(name: str, tmp_path: Path) -
     uuids = [workload.uuid for workload in task.workloads]
     for workload in draw(task, uuids, seed=3, count=3):
         make_layout(task.definition, workload, contents)
+
+
+SHAPE_BY_HEART = """
+import torch
+
+def run(x, eps, y):
+    wide = x.float()
+    right = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+    y.copy_(right if x.shape[0] in (4, 99) else wide)
+"""
+
+
+def judged(*sources: str, stage: str = "check", **fields: Any) -> list[Evaluation]:
+    shapes = {"a": (4, 64), "b": (99, 64)}
+    files = task_files(shapes=shapes)
+    job = make_job(
+        *sources, task_files=files, workload_uuids=tuple(shapes), held_out=2, stage=stage, **fields
+    )
+    return run_job(job)
+
+
+def test_a_kernel_that_knows_the_listed_sizes_by_heart_fails_on_others() -> None:
+    honest, cheat = judged(HONEST, SHAPE_BY_HEART)
+    assert [(r.uuid, r.held_out) for r in honest.results][2:] == [("held-out-1", True), ("held-out-2", True)]
+    assert honest.status is Status.UNMEASURED, honest.log
+    assert {r.log for r in honest.results} == {"right on the CPU; nothing was measured"}
+    assert [r.status for r in cheat.results] == [Status.UNMEASURED] * 2 + [Status.INCORRECT_NUMERICAL] * 2
+    assert cheat.status is Status.INCORRECT_NUMERICAL
+    assert cheat.log.startswith("workload held-out-1: output 'y'")
+
+
+def test_what_is_only_built_has_none() -> None:
+    (verdict,) = judged("def build(axes, knobs): return print", stage="build")
+    assert [r.uuid for r in verdict.results] == ["a", "b"]
+
+
+def test_rivals_that_take_turns_have_them_too() -> None:
+    honest, cheat = judged(HONEST, SHAPE_BY_HEART, protocol=Protocol().interleaved())
+    assert (honest.status, cheat.status) == (Status.UNMEASURED, Status.INCORRECT_NUMERICAL)
+    assert len(honest.results) == len(cheat.results) == 4
