@@ -33,7 +33,10 @@ def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None)
     if incumbent is None:
         return
     evidence = {run.id: evidence_json(run).encode()}
+    decided = {line["lesson"]["claim"] for line in run.lines("lessons.jsonl")}  # before a kill
     for lesson, body in _lessons(run, task, incumbent):
+        if lesson.claim in decided:
+            continue
         try:
             decision = add_lesson(wiki, lesson, body, evidence_files=evidence, free_id=True)
         except WikiError as error:
