@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import matplotlib as mpl
+from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.profile.iket import Launch, Warp, own_spans, roles
-from kwiki_kernels.roofline import Peaks, Precision
+from kwiki_kernels.roofline import Peaks, Precision, peaks_of
+from kwiki_kernels.task import Task
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from kwiki_agent.trials import Trial
+
+mpl.rcParams["svg.hashsalt"] = "kernel-wiki"  # the same figures give the same file
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6db5", "#d9822b", "#3a8f5c", "#b5403a", "#7a5ab0", "#8a8f98"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED)
@@ -73,6 +81,43 @@ def plot_roofline(
     )  # fmt: skip
     axes.set_ylim(top=peak * 2.5)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
+    return _save(figure, path)
+
+
+def plot_verdict_roofline(verdict: Evaluation, task: Task, *, path: Path) -> tuple[Path, ...]:
+    """The roofline of a verdict's largest workloads; nothing where the GPU's peaks or FLOPs are unknown."""
+    gpu = verdict.environment.gpu
+    peaks = peaks_of(gpu) if gpu else None
+    points = [
+        Point(result.uuid, result.flops, result.bytes_moved, result.timing.median_us)
+        for result in verdict.results
+        if result.flops and result.bytes_moved and result.timing
+    ]
+    if gpu is None or peaks is None or not points:
+        return ()
+    largest = sorted(points, key=lambda point: -point.flops)[: len(COLOURS)]
+    dtypes = {spec.dtype for spec in task.definition.inputs.values()}
+    precision: Precision = "fp8" if any(dtype.startswith("float8") for dtype in dtypes) else "bf16"
+    return plot_roofline(largest, peaks, gpu=gpu, precision=precision, path=path)
+
+
+def plot_progress(trials: Sequence[Trial], *, path: Path) -> tuple[Path, ...]:
+    """Scores in order of proposal and the best so far; nothing where nothing has a score."""
+    points = [(i, t.score) for i, t in enumerate(trials, start=1) if t.score is not None]
+    if not points:
+        return ()
+    measured = any(t.kind == "measured" for t in trials)
+    figure, axes = _figure(7.5, 3.6)
+    axes.plot(*zip(*points, strict=True), "o", color=BLUE, markersize=5, label="candidate")
+    best = [(i, max(score for j, score in points if j <= i)) for i, _ in points]
+    axes.step(*zip(*best, strict=True), where="post", color=GREEN, linewidth=2, label="best so far")
+    failed = [i for i, t in enumerate(trials, start=1) if t.failed]
+    if failed:
+        axes.plot(failed, [axes.get_ylim()[0]] * len(failed), "x", color=RED, label="failed", clip_on=False)
+    axes.set_xlabel("candidate, in order of proposal")
+    axes.set_ylabel("speed-up over the baseline" if measured else "static score (not a measurement)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, loc="best")
     return _save(figure, path)
 
 
@@ -151,5 +196,6 @@ def _cycle(count: int) -> list[str]:
 def _save(figure: Figure, path: Path) -> tuple[Path, Path]:
     written = (path.with_suffix(".png"), path.with_suffix(".svg"))
     for target in written:
-        figure.savefig(target, dpi=150)
+        undated = {"Date": None} if target.suffix == ".svg" else None
+        figure.savefig(target, dpi=150, metadata=undated)
     return written

@@ -10,7 +10,6 @@ from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
 from kwiki_kernels.profile import iket, ncu
 from kwiki_kernels.profile.capture import capture_counters, capture_trace
-from kwiki_kernels.roofline import peaks_of
 from kwiki_kernels.task import Task
 
 Gathered = tuple[ncu.KernelCounters | None, iket.Pipeline | None, list[str], list[Path]]
@@ -66,7 +65,7 @@ def _draw(verdict: Evaluation, task: Task, launch: iket.Launch | None, folder: P
     timed = [result for result in verdict.results if result.timing is not None]
     if not timed and launch is None:
         return []
-    from kwiki_agent.plots import Point, plot_latencies, plot_roofline, plot_timeline
+    from kwiki_agent.plots import plot_latencies, plot_timeline, plot_verdict_roofline
 
     pictures: list[Path] = []
     if launch is not None:
@@ -74,15 +73,5 @@ def _draw(verdict: Evaluation, task: Task, launch: iket.Launch | None, folder: P
     if timed:
         rounds = {result.uuid: result.timing.device_us for result in timed if result.timing}
         pictures += plot_latencies(rounds, path=folder / "latency")
-    gpu = verdict.environment.gpu
-    peaks = peaks_of(gpu) if gpu else None
-    points = [
-        Point(result.uuid, result.flops, result.bytes_moved, result.timing.median_us)
-        for result in timed
-        if result.flops and result.bytes_moved and result.timing
-    ]
-    if gpu and peaks and points:
-        dtypes = {spec.dtype for spec in task.definition.inputs.values()}
-        precision = "fp8" if any(dtype.startswith("float8") for dtype in dtypes) else "bf16"
-        pictures += plot_roofline(points, peaks, gpu=gpu, precision=precision, path=folder / "roofline")  # type: ignore[arg-type]
+    pictures += plot_verdict_roofline(verdict, task, path=folder / "roofline")
     return pictures

@@ -1,4 +1,4 @@
-"""`report.md`, `benchmark.csv`, `candidates.jsonl` and the progress plot: the story of a run."""
+"""`report.md` with its HTML twin and plots, `benchmark.csv`, `candidates.jsonl`: the story of a run."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib as mpl
 from kwiki_kernels.evaluation import Evaluation, Knobs
 from kwiki_kernels.profile.metrics import roofline_metrics
 from kwiki_kernels.task import Task
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from kwiki_agent.compare import compare, timings
+from kwiki_agent.report_html import write_html
 from kwiki_agent.report_sections import cost_section, direction_section, trouble_section
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import BASELINE, Trial, history
 
-mpl.rcParams["svg.hashsalt"] = "kernel-wiki"  # the same run gives the same file
-
 
 def write_report(run: RunFolder, task: Task, state: RunState) -> Path:
     """Write all report files of a run; harmless to repeat. Returns the path of `report.md`."""
+    from kwiki_agent.plots import plot_progress, plot_verdict_roofline
+
     trials = history(run)
     write_text(run.path / "candidates.jsonl", "".join(json.dumps(_row(t)) + "\n" for t in trials))
     write_text(run.path / "benchmark.csv", _benchmark_csv(run))
-    _plot(run, trials)
+    plot_progress(trials, path=run.path / "progress")
+    incumbent = state.get("incumbent")
+    final = final_job(run, incumbent)
+    if final and incumbent:
+        plot_verdict_roofline(final[incumbent], task, path=run.path / "roofline")
     write_text(run.path / "report.md", "\n".join(_sections(run, task, state, trials)) + "\n")
+    write_html(run.path / "report.md")
     return run.path / "report.md"
 
 
@@ -65,6 +68,7 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     final = final_job(run, state.get("incumbent"))
     if final:
         yield from _workload_section(run, final, state["incumbent"])
+        yield "![roofline](roofline.svg)\n" if (run.path / "roofline.svg").exists() else ""
     yield "## Candidates\n"
     yield (
         f"Score: speed-up over `{BASELINE}`, geometric mean over {len(contract.workloads)} workloads."
@@ -210,33 +214,8 @@ def _benchmark_csv(run: RunFolder) -> str:
     return stream.getvalue()
 
 
-def _plot(run: RunFolder, trials: list[Trial]) -> None:
-    points = [(i, t.score) for i, t in enumerate(trials, start=1) if t.score is not None]
-    if not points:
-        return
-    measured = any(t.kind == "measured" for t in trials)
-    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(*zip(*points, strict=True), "o", color="#7a8ca3", markersize=5, label="candidate")
-    best = [(i, max(score for j, score in points if j <= i)) for i, _ in points]
-    axes.step(*zip(*best, strict=True), where="post", color="#1f6f43", linewidth=2, label="best so far")
-    failed = [i for i, t in enumerate(trials, start=1) if t.failed]
-    if failed:
-        axes.plot(
-            failed, [axes.get_ylim()[0]] * len(failed), "x", color="#b03a2e", label="failed", clip_on=False
-        )
-    axes.set_xlabel("candidate, in order of proposal")
-    axes.set_ylabel(f"speed-up over {BASELINE}" if measured else "static score (not a measurement)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
-    figure.savefig(run.path / "progress.svg", metadata={"Date": None})
-    figure.savefig(run.path / "progress.png", dpi=130)
-
-
 def markdown_table(rows: list[tuple[str, ...]]) -> str:
-    """The rows as a Markdown table, the first its header."""
-    header, *body = rows
+    """The rows as a Markdown table, the first its header; cells may hold any text."""
+    header, *body = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])

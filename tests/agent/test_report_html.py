@@ -1,0 +1,74 @@
+"""The HTML report is one file that loads nothing, runs nothing, and shows what the Markdown shows."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from kwiki_agent.graph import drive
+from kwiki_agent.report import markdown_table
+from kwiki_agent.report_html import write_html
+
+from tests.agent.toy import MakeLoop
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text between."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(report: str, folder: Path) -> Tags:
+    (folder / "report.md").write_text(report, encoding="utf-8")
+    return Tags(write_html(folder / "report.md").read_text(encoding="utf-8"))
+
+
+def test_a_runs_report_has_a_twin_with_its_tables_and_plots(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(use_cards=False, search_only=True, max_candidates=4)
+    drive(loop)
+    text = (loop.run.path / "report.html").read_text(encoding="utf-8")
+    page = Tags(text)
+    pictures = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert [str(picture["src"])[:26] for picture in pictures] == ["data:image/svg+xml;base64,"]
+    assert "c0004" in page.text
+    assert "How to repeat it" in page.text
+    assert not re.search(r'(?:src|href)="(?!data:)', text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "<script>alert(1)</script>",
+        "[click](javascript:alert(1))",
+        "![track](https://example.org/x.png)",
+        "![out](../secret.svg)",
+        '<img src=x onerror="alert(1)">',
+        "&lt;script&gt;",
+        "<https://example.org>",
+    ],
+)
+def test_quoted_words_stay_words(tmp_path: Path, words: str) -> None:
+    (tmp_path.parent / "secret.svg").write_text("<svg/>")
+    page = page_of(f"# Run\n\nIntent: {words}\n\n{words}\n", tmp_path)
+    body = page.tags[[tag for tag, _ in page.tags].index("body") :]
+    assert {tag for tag, _ in body} <= {"body", "h1", "p"}
+    assert ("meta", "Content-Security-Policy") in [(t, a.get("http-equiv")) for t, a in page.tags]
+
+
+def test_a_cell_cannot_break_its_table(tmp_path: Path) -> None:
+    table = markdown_table([("candidate", "intent"), ("c0001", "a | b\nc")])
+    page = page_of(f"# Run\n\n{table}\n", tmp_path)
+    assert [tag for tag, _ in page.tags].count("td") == 2
+    assert "a | b c" in page.text
