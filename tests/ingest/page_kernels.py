@@ -1,0 +1,266 @@
+"""Runs kernels of the pages on the GPU and compares them with torch.
+
+`python -m tests.ingest.page_kernels NAME` runs one in a process of its own, which can be ended if the kernel
+hangs. A case is a function named after its page; it calls what the page's code defines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from kwiki_ingest.truth.fences import fences
+
+WIKI = Path(__file__).parent.parent.parent / "wiki"
+BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+RELATIVE_L2 = 0.01
+"""Faithful kernels with 16-bit outputs stay below 0.004."""
+
+Case = Callable[[ModuleType, Any], tuple[torch.Tensor, torch.Tensor]]
+"""From the page's code and a stream to what the kernel computed and what it should have."""
+CASES: dict[str, tuple[Case, int]] = {}
+
+
+def case(fence: int = 0) -> Callable[[Case], Case]:
+    """The function tests the page of its name, by the code of its `fence`-th Python fence that compiles."""
+
+    def add(function: Case) -> Case:
+        CASES[function.__name__.replace("_", "-")] = function, fence
+        return function
+
+    return add
+
+
+def main(name: str) -> None:
+    """Run one case. Raises AssertionError if the numbers are wrong."""
+    from cutlass.torch import current_stream
+
+    function, fence = CASES[name]
+    got, want = function(_code(name, fence), current_stream())
+    torch.cuda.synchronize()
+    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
+    assert error < RELATIVE_L2, f"{name}: relative L2 error {error:.2g}"
+    print(f"{name}: relative L2 error {error:.2g}")
+
+
+def _code(name: str, fence: int) -> ModuleType:
+    (path,) = WIKI.glob(f"*/{name}.md")
+    code = [f.code for f in fences(path.read_text()) if f.is_python and f.info.startswith("compiles")]
+    file = Path(tempfile.mkdtemp()) / "page_code.py"  # the DSL reads its source from a file
+    file.write_text(code[fence])
+    spec = importlib.util.spec_from_file_location("page_code", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["page_code"] = module  # dataclasses and the DSL look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def view(tensor: torch.Tensor) -> Any:
+    """The tensor as the DSL takes it."""
+    from cutlass.cute.runtime import from_dlpack
+
+    return from_dlpack(tensor, assumed_align=16 if tensor.data_ptr() % 16 == 0 else None)
+
+
+def normal(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, device="cuda").to(dtype)
+
+
+def empty(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.full(shape, float("nan"), device="cuda").to(dtype)
+
+
+def _gemm(page: ModuleType, stream: Any, *extra: int) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    a, b, c = normal(512, 384), normal(1024, 384), empty(512, 1024)
+    page.gemm(*map(view, (a, b, c)), *map(cutlass.Int32, extra), stream)
+    return c, a.double() @ b.double().T
+
+
+@case()
+def warp_specialised_gemm(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _gemm(page, stream)
+
+
+@case()
+def cooperative_and_ping_pong(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _gemm(page, stream, 7)
+
+
+@case()
+def persistent_gemm_on_hopper(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _gemm(page, stream, 5)
+
+
+@case()
+def fp8_promotion_on_hopper(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    m, n, k = 256, 384, page.K
+    a, b = normal(m, k, dtype=FP8), normal(n, k, dtype=FP8)
+    scale_a = (normal(k // 128, m, dtype=F32).abs() + 0.5).T
+    scale_b = normal(n // 128, k // 128, dtype=F32).abs() + 0.5
+    c = empty(m, n)
+    page.scaled_gemm(*map(view, (a, b, c, scale_a, scale_b)), stream)
+    full_a = a.double() * scale_a.double().repeat_interleave(128, 1)
+    full_b = b.double() * scale_b.double().repeat_interleave(128, 0).repeat_interleave(128, 1)
+    return c, full_a @ full_b.T
+
+
+@case()
+def wgmma(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b, c = normal(256, 512), normal(384, 512), empty(256, 384)
+    page.tile_product(*map(view, (a, b, c)), stream)
+    return c, a.double() @ b.double().T
+
+
+@case()
+def warp_mma(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b, c = normal(128, 192), normal(256, 192), empty(128, 256)
+    page.product(*map(view, (a, b, c)), stream)
+    return c, a.double() @ b.double().T
+
+
+@case()
+def epilogue_fusion(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b, bias, residual, c = normal(64, 96), normal(48, 96), normal(48), normal(64, 48), empty(64, 48)
+    page.gemm(*map(view, (a, b, bias, residual, c)), lambda acc, bias, _: acc + bias, stream)
+    return c, a.double() @ b.double().T + bias.double()
+
+
+@case()
+def register_operands(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    w, x, c = normal(128, 512, dtype=FP8), normal(192, 512, dtype=F16), empty(128, 192, dtype=F16)
+    packed = empty(2, 8, page.THREADS, page.VALUES, dtype=FP8).permute(3, 2, 1, 0)
+    page.pack(view(w), view(packed), stream)
+    page.product(view(packed), view(x), view(c), stream)
+    return c, w.double() @ x.double().T
+
+
+@case()
+def attention_on_hopper(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    heads, queries, keys, scale = 3, 256, 384, 0.1
+    q, k, v = (normal(heads, length, page.DIM) for length in (queries, keys, keys))
+    o = empty(heads, queries, page.DIM)
+    page.attention(*(view(t.permute(1, 2, 0)) for t in (q, k, v, o)), cutlass.Float32(scale), stream)
+    scores = (q.double() @ k.double().transpose(1, 2) * scale).softmax(-1)
+    return o, scores @ v.double()
+
+
+@case()
+def online_softmax(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, w, y = normal(64, 2048) * 6, normal(2048), empty(64, dtype=F32)
+    page.expectation(*map(view, (x, w, y)), stream)
+    return y, x.double().softmax(-1) @ w.double()
+
+
+@case()
+def split_k(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    w, x, y = normal(256, 4096), normal(4096), empty(256)
+    parts, count = empty(6, 256, dtype=F32), torch.zeros(2, dtype=torch.int32, device="cuda")
+    page.gemv(*map(view, (w, x, parts, count, y)), stream)
+    return y, w.double() @ x.double()
+
+
+@case()
+def tma_atoms(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    x, y = normal(256, 4096), empty(256, 4096)
+    page.scale(view(x), view(y), cutlass.Float32(1.5), stream)
+    return y, x.double() * 1.5
+
+
+@case()
+def tma_store(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = normal(128, 4096), empty(128, 4096)
+    page.relu(view(x), view(y), stream)
+    return y, x.double().relu()
+
+
+@case()
+def tma_multicast(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, w, y = normal(4 * 64, 4096, dtype=F32), normal(64, 4096, dtype=F32), empty(4, 4096, dtype=F32)
+    page.weighted_sum(*map(view, (x, w, y)), stream)
+    return y, (x.double().view(4, 64, 4096) * w.double()).sum(1)
+
+
+@case()
+def tma_reduce(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = normal(5, 128, 192), torch.zeros(128, 192, device="cuda")
+    page.batch_sum(view(x.permute(1, 2, 0)), view(y), stream)
+    return y, x.double().sum(0)
+
+
+@case()
+def tensormap_update(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    groups = [normal(rows, 64) for rows in (64, 1, 200, 130, 63, 65, 128)]
+    sizes = [len(group) for group in groups]
+    index = torch.tensor(sizes, dtype=torch.int32, device="cuda")
+    first = (index.cumsum(0) - index).int()
+    address = torch.tensor([group.data_ptr() for group in groups], device="cuda")
+    sums = empty(sum(sizes), dtype=F32)
+    maps = torch.zeros(3, 16, dtype=torch.int64, device="cuda")
+    page.row_sums(*map(view, (groups[0], address, index, first, sums, maps)), stream)
+    return sums, torch.cat([group.double().sum(1) for group in groups])
+
+
+@case()
+def swizzle_modes(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, sums = normal(256, 64), empty(256, dtype=F32)
+    page.row_sum(view(x), view(sums), stream)
+    return sums, x.double().sum(1)
+
+
+@case()
+def clusters(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, sums = normal(16, 32768), empty(16, dtype=F32)
+    page.row_sum(view(x), view(sums), stream)
+    return sums, x.double().sum(1)
+
+
+@case()
+def reductions(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = normal(64, 4096) + 2, empty(64, 4096)
+    page.center(view(x), view(y), stream)
+    return y, x.double() - x.double().mean(1, keepdim=True)
+
+
+@case()
+def numeric_types(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Int8, where rounding and saturation are the page's own; exact up to ties."""
+    x, q, scales = normal(64, 1024), empty(64, 1024, dtype=torch.int8), empty(64, dtype=F32)
+    page.quantise(*map(view, (x, q, scales)), stream)
+    return q, (x.double() / scales.double()[:, None]).round().clamp(-128, 127)
+
+
+@case()
+def inline_ptx(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    x = normal(2048, dtype=F32) * 100
+    q = torch.zeros(512, dtype=torch.int32, device="cuda")
+    page.quantise(view(x), view(q), cutlass.Float32(1.0), stream)
+    return q.view(torch.int8), x.double().round().clamp(-128, 127)
+
+
+@case()
+def task_scheduling(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    del stream  # the page launches on the default stream, which torch uses too
+    x, y = normal(37, page.THREADS, dtype=F32), empty(37, page.THREADS, dtype=F32)
+    page.double(view(x), view(y), page.THREADS, True)
+    return y, x.double() * 2
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
