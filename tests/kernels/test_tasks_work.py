@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,64 @@ def test_the_peaks_are_those_of_the_hardware_table() -> None:
         assert peaks.l2_bytes >= facts.get("l2_bytes", {"value": 0})["value"]
     assert peaks_of("NVIDIA H200") is H200
     assert peaks_of("NVIDIA GeForce RTX 4090") is None
+
+
+def counted(name: str, axes: dict[str, int], made: dict[str, Any]) -> tuple[int, int, int]:
+    """Bytes read, bytes written and FLOPs, item by item from the operator's definition."""
+    match name:
+        case "dsa_attention":
+            lists = [[slot for slot in row if slot >= 0] for row in made["sparse_indices"].tolist()]
+            read = 1152 * len({slot for row in lists for slot in row})
+            read += len(lists) * (16 * 1152 + 2048 * 4)
+            pairs = sum(map(len, lists)) * 16
+            return read, len(lists) * 16 * (512 * 2 + 4), pairs * (576 + 512) * 2
+        case "dsa_indexer":
+            read = flops = 0
+            for length in made["seq_lens"].tolist():
+                read += 4 + 4 * math.ceil(length / 64)
+                if length > 2048:
+                    read += 64 * 128 + 64 * 4 + length * 132
+                    flops += length * 64 * 128 * 2
+            return read, len(made["seq_lens"]) * 2048 * 4, flops
+        case "gdn_decode":
+            token = sum(heads * 128 * 2 for heads in (4, 4, 8)) + 2 * 8 * 2
+            state = 8 * 128 * 128 * 4
+            # The old value, the update and the output: a product of 128 x 128 each.
+            return (
+                axes["batch_size"] * (token + state) + 64,
+                axes["batch_size"] * (2048 + state),
+                (axes["batch_size"] * 8 * 3 * 128 * 128 * 2),
+            )
+        case "moe_fp8":
+            first = int(made["local_expert_offset"])
+            rows = [chosen(row, made["routing_bias"]) for row in made["routing_logits"]]
+            here = [[e for e in row if first <= e < first + 32] for row in rows]
+            expert = 4096 * 7168 + 7168 * 2048 + 4 * (32 * 56 + 56 * 16)
+            read = expert * len({e for row in here for e in row}) + 512
+            read += sum(1024 + (7168 + 4 * 56) * bool(row) for row in here)
+            return read, len(rows) * 7168 * 2, sum(map(len, here)) * 2 * (4096 * 7168 + 7168 * 2048)
+        case _:
+            raise AssertionError(name)
+
+
+def chosen(logits: torch.Tensor, bias: torch.Tensor) -> list[int]:
+    """A token's experts: the best eight within the four groups whose best two sum highest."""
+    scores = (logits.double().sigmoid() + bias.double()).tolist()
+    groups = [range(32 * g, 32 * g + 32) for g in range(8)]
+    worth = {g: sum(sorted((scores[e] for e in groups[g]), reverse=True)[:2]) for g in range(8)}
+    kept = sorted(worth, key=lambda g: worth[g], reverse=True)[:4]
+    return sorted((e for g in kept for e in groups[g]), key=lambda e: scores[e], reverse=True)[:8]
+
+
+@pytest.mark.parametrize("name", ["dsa_attention", "dsa_indexer", "gdn_decode", "moe_fp8"])
+def test_work_is_what_a_count_over_the_contents_gives(name: str, tmp_path: Path) -> None:
+    task, terms = terms_of(name, tmp_path)
+    some = [w for w in task.workloads if w.axes.get("seq_len", 0) < 1000]
+    for workload in some[:: max(1, len(some) // 12)]:
+        work = terms.work(task.definition, workload)
+        made = layout(task, terms, workload)
+        counts = counted(name, task.definition.axis_values(workload.axes), made)
+        assert (work.bytes_read, work.bytes_written, work.flops) == counts
 
 
 @pytest.mark.parametrize(
