@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kwiki_kernels.evaluation import Evaluation, Knobs
+from kwiki_kernels.evaluation import Environment, Evaluation, Knobs
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
@@ -33,6 +33,8 @@ class Contrast:
     before_us: float
     after_us: float
     workloads: tuple[str, ...]
+    environment: Environment
+    """Where both were measured."""
 
 
 def measured_contrasts(run: RunFolder, task: Task, incumbent: str) -> Iterator[Contrast]:
@@ -104,6 +106,7 @@ def _contrast(
             before_us=before_us,
             after_us=after_us,
             workloads=workloads,
+            environment=verdicts[better.id].environment,
         )
 
 

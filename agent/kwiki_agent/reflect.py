@@ -86,7 +86,7 @@ def _measured_lesson(run: RunFolder, task: Task, contrast: Contrast) -> tuple[Le
 
 
 def _measured_body(run: RunFolder, contrast: Contrast, when: str) -> str:
-    environment = next(iter(run.evaluations(run.judged_jobs()[0]).values())).environment
+    environment = contrast.environment
     workloads = ", ".join(contrast.workloads)
     return f"""## What was measured
 

@@ -24,15 +24,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kwiki_kernels.atomic import write_whole
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Candidate, Job
+from pydantic import ValidationError
 
+from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract
 
 REVIEWS, TROUBLES = "reviews.jsonl", "troubles.jsonl"
@@ -58,7 +60,15 @@ class RunFolder:
 
     @property
     def contract(self) -> Contract:
-        return Contract.model_validate_json(self._contract_file.read_text(encoding="utf-8"))
+        """What was asked for; raises AgentError where another version wrote it."""
+        try:
+            return Contract.model_validate_json(self._contract_file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise AgentError(
+                f"{self._contract_file}: {'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}; "
+                "it is damaged, or of another version of kernel-wiki"
+            ) from None
 
     @property
     def contract_sha256(self) -> str:
@@ -71,14 +81,19 @@ class RunFolder:
         return path if path.exists() else self.path / "run.json"  # where runs of before had it
 
     def check_contract(self, began_with: str | None) -> None:
-        """Refuse to go on under a contract that was changed.
+        """Refuse to go on under a contract that was changed, or with another version's code.
 
         Args:
             began_with: the hash that the run's first checkpoint holds, None before there is one.
 
         Raises:
-            AgentError: the file is not what the run began with.
+            AgentError: the file, or this version, is not what the run began with.
         """
+        if (begun_by := self.contract.kernel_wiki_version) != __version__:
+            raise AgentError(
+                f"run '{self.id}' was begun by kernel-wiki {begun_by} and this is {__version__}: resume it with "
+                "that version, or take what it found into a new run with `kernel-agent fork`"
+            )
         noted = json.loads((self.path / "run.json").read_text(encoding="utf-8")).get("contract_sha256")
         now = self.contract_sha256
         if any(before not in (None, now) for before in (noted, began_with)):
@@ -209,15 +224,5 @@ def list_runs(root: Path) -> list[RunFolder]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step, so that a reader or a crash never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Replace a text file in one step, so that no reader and no crash sees half of it."""
+    write_whole(path, text.encode())

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from kwiki_kernels.atomic import write_whole
 from kwiki_kernels.errors import SpoolError
 from kwiki_kernels.evaluation import Evaluation, Record
 from kwiki_kernels.job import Job
@@ -56,7 +55,7 @@ def write_job(folder: Path, job: Job) -> Path:
     data = job.model_dump_json().encode()
     if path.exists() and path.read_bytes() != data:
         raise SpoolError(f"{path} holds another job: take a new job id")
-    _write(path, data)
+    write_whole(path, data)
     return path
 
 
@@ -103,7 +102,7 @@ def write_result(folder: Path, evaluation: Evaluation) -> None:
     same_code = standing is not None and standing.code_hash == evaluation.code_hash
     if same_code or (path.parent / "done.json").exists():
         return
-    _write(path, evaluation.model_dump_json().encode())
+    write_whole(path, evaluation.model_dump_json().encode())
 
 
 def finished_candidates(folder: Path, job: Job) -> dict[str, Evaluation]:
@@ -127,14 +126,14 @@ def write_done(folder: Path, job: Job, order: list[str]) -> None:
     """Seal a job whose results are all written; `order` is the candidates' ids."""
     hashes = {name: _sha256(_result_path(folder, job.id, name).read_bytes()) for name in order}
     done = Done(job_sha256=_sha256(_job_path(folder, job.id).read_bytes()), sha256=hashes)
-    _write(folder / "results" / file_stem(job.id) / "done.json", done.model_dump_json().encode())
+    write_whole(folder / "results" / file_stem(job.id) / "done.json", done.model_dump_json().encode())
 
 
 def write_failure(folder: Path, job_file: Path, message: str) -> None:
     """Say why a job cannot be processed."""
     path = folder / "results" / job_file.stem / "failed.json"
     failure = Failure(job_sha256=_sha256(job_file.read_bytes()), message=message)
-    _write(path, failure.model_dump_json().encode())
+    write_whole(path, failure.model_dump_json().encode())
 
 
 def read_results(folder: Path, job_id: str) -> list[Evaluation] | None:
@@ -221,18 +220,3 @@ def _first_line(error: Exception) -> str:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
     return str(error).splitlines()[0]
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, readable as the umask allows: the worker may be another user."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
