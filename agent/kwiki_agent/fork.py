@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract
 from kwiki_agent.graph import plant, state_after
 from kwiki_agent.runs import RunFolder, create_run, write_text
@@ -42,6 +43,7 @@ def fork(run: RunFolder, candidate_id: str, *, new_id: str | None, changes: Mapp
     contract = old.contract.model_dump() | {
         "run_id": new_id or f"{run.id}-from-{candidate_id}",
         "forked_from": f"{run.id}/{candidate_id}",
+        "kernel_wiki_version": __version__,
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "seed": old.contract.seed + 1,  # the same seed would propose the same again
         **changes,

@@ -6,20 +6,19 @@ prepare → retrieve → propose → build → check → measure → profile →
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from kwiki_agent import nodes
 from kwiki_agent.budget import timed
+from kwiki_agent.checkpoints import Saver, open_checkpoints
 from kwiki_agent.nodes import Loop
 from kwiki_agent.state import RunState
 
@@ -40,11 +39,16 @@ STEPS: tuple[Step, ...] = (
 Graph = CompiledStateGraph[RunState, None, RunState, RunState]
 
 
-def make_graph(loop: Loop, checkpoints: sqlite3.Connection) -> Graph:
+def make_graph(loop: Loop, checkpoints: Saver) -> Graph:
     """The compiled graph of one run, checkpointed after each node."""
+    return assemble(lambda step: partial(run_step, step, loop=loop)).compile(checkpointer=checkpoints)
+
+
+def assemble(bind: Callable[[Step], Any]) -> StateGraph[RunState]:
+    """The steps and their order; `bind` makes a node of a step."""
     graph = StateGraph(RunState)
     for step in STEPS:
-        graph.add_node(step.__name__, partial(_run_step, step, loop=loop))
+        graph.add_node(step.__name__, bind(step))
     graph.add_edge(START, "prepare")
     for before, after in (
         ("prepare", "retrieve"), ("retrieve", "propose"), ("propose", "build"), ("build", "check"),
@@ -54,10 +58,11 @@ def make_graph(loop: Loop, checkpoints: sqlite3.Connection) -> Graph:
     graph.add_conditional_edges("decide", lambda state: "reflect" if "stop" in state else "retrieve",
                                 ["reflect", "retrieve"])  # fmt: skip
     graph.add_edge("finish", END)
-    return graph.compile(checkpointer=SqliteSaver(checkpoints))
+    return graph
 
 
-def _run_step(step: Step, state: RunState, loop: Loop) -> RunState:
+def run_step(step: Step, state: RunState, loop: Loop) -> RunState:
+    """One step, its time booked."""
     with timed(loop.run, "step", step.__name__):
         return step(state, loop)
 
@@ -119,7 +124,7 @@ def plant(loop: Loop, state: RunState) -> None:
 
 @contextmanager
 def _checkpointed(loop: Loop) -> Iterator[tuple[Graph, Any]]:
-    with closing(sqlite3.connect(loop.run.checkpoint, check_same_thread=False)) as checkpoints:
+    with open_checkpoints(loop.run) as checkpoints:
         yield (
             make_graph(loop, checkpoints),
             {"configurable": {"thread_id": loop.run.id}, "recursion_limit": 10_000},

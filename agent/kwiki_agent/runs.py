@@ -91,8 +91,8 @@ class RunFolder:
         """
         if (begun_by := self.contract.kernel_wiki_version) != __version__:
             raise AgentError(
-                f"run '{self.id}' was begun by kernel-wiki {begun_by} and this is {__version__}: resume it with "
-                "that version, or take what it found into a new run with `kernel-agent fork`"
+                f"run '{self.id}' was begun by kernel-wiki {begun_by} and this is {__version__}: resume it "
+                "with that version, or take what it found into a new run with `kernel-agent fork`"
             )
         noted = json.loads((self.path / "run.json").read_text(encoding="utf-8")).get("contract_sha256")
         now = self.contract_sha256
