@@ -140,7 +140,12 @@ class RMSNorm:
         output_mode = nvgpu.StoreCacheMode.WRITE_BACK
         if const_expr(self.stream_hint):
             x_in_l1, output_mode = nvgpu.CacheEvictionPriority.NO_ALLOCATE, nvgpu.StoreCacheMode.STREAMING
+        if const_expr(self.reload):
+            x_in_l1 = nvgpu.CacheEvictionPriority.EVICT_LAST  # it comes again, and is let go of then
         load_x = cute.make_copy_atom(nvgpu.CopyG2ROp(), BFloat16, l1c_evict_priority=x_in_l1, **bits)
+        reload_x = cute.make_copy_atom(
+            nvgpu.CopyG2ROp(), BFloat16, l1c_evict_priority=nvgpu.CacheEvictionPriority.EVICT_FIRST, **bits
+        )
         store = cute.make_copy_atom(nvgpu.CopyR2GOp(), BFloat16, store_cache_mode=output_mode, **bits)
         plain = cute.make_copy_atom(nvgpu.CopyUniversalOp(), BFloat16, **bits)
         if const_expr(self.weight_early):
@@ -150,8 +155,11 @@ class RMSNorm:
         tiled_copy = cute.make_tiled_copy_tv(plain, threads, cute.make_layout((1, vector)))
 
         clusters = cute.ceil_div(num_tokens, self.rows_per_cta * self.tiles_per_cta)
-        kernel = self.two_pass_kernel if const_expr(self.reload) else self.kernel
-        kernel(mX, mW, mO, tiled_copy, tiler, load_x, copy_w, store).launch(
+        if const_expr(self.reload):
+            kernel = self.two_pass_kernel(mX, mW, mO, tiled_copy, tiler, load_x, reload_x, copy_w, store)
+        else:
+            kernel = self.kernel(mX, mW, mO, tiled_copy, tiler, load_x, copy_w, store)
+        kernel.launch(
             grid=[clusters * self.cluster_n, 1, 1],
             block=[cute.size(threads), 1, 1],
             cluster=[self.cluster_n, 1, 1] if const_expr(self.cluster_n > 1) else None,
@@ -230,6 +238,7 @@ class RMSNorm:
         tiled_copy: cute.TiledCopy,
         tiler: cute.Tile,
         load_x: cute.CopyAtom,
+        reload_x: cute.CopyAtom,
         copy_w: cute.CopyAtom,
         store: cute.CopyAtom,
     ):
@@ -263,7 +272,7 @@ class RMSNorm:
         l2_x, l2_output = self.l2_policies()
         for step in cutlass.range(steps, unroll=UNROLL):
             if cute.elem_less(cX[step], mX.shape):
-                cute.copy(load_x, gX[None, step], rX, cache_policy=l2_x)
+                cute.copy(reload_x, gX[None, step], rX, cache_policy=l2_x)
                 cute.copy(copy_w, gW[None, step], rW)
                 rO.store((rX.load().to(Float32) * rstd * rW.load().to(Float32)).to(BFloat16))
                 cute.copy(store, rO, gO[None, step], cache_policy=l2_output)
