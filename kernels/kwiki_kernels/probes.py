@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-LARGE = 16.0
-"""Of large rows, over the others of a probe: 64 standard deviations, whose exponentials overflow float32."""
+LARGE = 8.0
+"""Of large rows, over the others of a probe: with a spread of 4 their exponentials overflow float32."""
 SPECIAL = ONE_HOT, CONSTANT, ZERO, ENLARGED = 1, 3, 5, 7
 """Kinds of special rows; even kinds are left as they are, so that half of all rows are."""
 KINDS = 8
@@ -22,12 +24,13 @@ def row_kinds(rows: int, generator: torch.Generator) -> torch.Tensor:
 def bend_rows(drawn: torch.Tensor, kinds: torch.Tensor, spread: float, generator: torch.Generator) -> None:
     """Turn rows of `drawn` [rows, width], random numbers of standard deviation `spread`, into their kind.
 
-    One-hot rows hold `spread` in one place; constant rows repeat their first element.
+    One-hot rows are as long as the others, so that errors in them weigh as much; constant rows repeat
+    their first element.
     """
     hot = (kinds == ONE_HOT).nonzero().squeeze(-1)
     where = torch.randint(drawn.shape[1], hot.shape, generator=generator, device=generator.device)
     drawn[hot] = 0.0
-    drawn[hot, where] = spread
+    drawn[hot, where] = spread * math.sqrt(drawn.shape[1])
     drawn[kinds == CONSTANT] = drawn[kinds == CONSTANT][:, :1]
     drawn[kinds == ZERO] = 0.0
     drawn[kinds == ENLARGED] *= LARGE

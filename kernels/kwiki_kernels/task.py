@@ -112,7 +112,10 @@ class Task(Record):
             if key in self.kernels:
                 return self.kernels[key]
         have = ", ".join(sorted(self.kernels)) or "none"
-        raise TaskError(f"task {self.name} has no seed kernel for {arch}; seeds: {have}")
+        raise TaskError(
+            f"task {self.name} has no seed kernel for {arch} (seeds: {have}): put a kernel.py beside its "
+            "definition, or have kernels written from nothing (--policy claude or external)"
+        )
 
 
 def _seed_keys(arch: str) -> tuple[str, str]:
