@@ -10,6 +10,7 @@ from typing import Literal
 from kwiki_kernels.evaluation import Record
 
 from kwiki_agent.contract import Contract
+from kwiki_agent.digest import digests
 from kwiki_agent.policy.accounting import Bill, bill
 from kwiki_agent.runs import RunFolder
 
@@ -40,12 +41,12 @@ class Spent(Record):
 
 def spent(run: RunFolder) -> Spent:
     """What a run has spent so far."""
-    verdicts = [v for job in run.judged_jobs() for v in run.evaluations(job).values()]
+    verdicts = [digest for job in run.judged_jobs() for digest in digests(run, job).values()]
     models = bill(run)
     lines = list(run.lines(TIMELINE))
     return Spent(
         judge_s=sum(v.build_s + v.judge_s for v in verdicts),
-        gpu_s=sum(v.judge_s for v in verdicts if v.environment.gpu is not None),
+        gpu_s=sum(v.judge_s for v in verdicts if v.on_gpu),
         wall_s=sum(line["wall_s"] for line in lines if line["kind"] == "step"),
         waited_s=sum(line["wall_s"] for line in lines if line["kind"] != "step") + models.model_s,
         models=models,

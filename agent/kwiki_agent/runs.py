@@ -21,6 +21,7 @@ runs/<id>/report.md, progress.*  the story
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -109,23 +110,22 @@ class RunFolder:
 
     def candidate(self, candidate_id: str) -> Candidate:
         folder = self.path / "candidates" / candidate_id
-        fields = json.loads((folder / "candidate.json").read_text(encoding="utf-8"))
-        return Candidate(**fields, source=(folder / "kernel.py").read_text(encoding="utf-8"))
+        return _candidate(folder, (folder / "candidate.json").stat().st_mtime_ns)
 
     def candidates(self) -> list[Candidate]:
         """All candidates in the order of their ids, which is the order of proposal."""
-        folder = self.path / "candidates"
-        return [self.candidate(entry.name) for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+        whole = sorted(self.path.glob("candidates/*/candidate.json"))  # written last
+        return [self.candidate(path.parent.name) for path in whole]
 
     def save_build(self, evaluation: Evaluation) -> None:
-        write_text(
-            self.path / "candidates" / evaluation.candidate_id / "build.json",
-            evaluation.model_dump_json(indent=2),
-        )
+        write_text(self.build_file(evaluation.candidate_id), evaluation.model_dump_json(indent=2))
+
+    def build_file(self, candidate_id: str) -> Path:
+        return self.path / "candidates" / candidate_id / "build.json"
 
     def build(self, candidate_id: str) -> Evaluation | None:
         """The build-stage verdict (compiles or not, static reports), or None."""
-        path = self.path / "candidates" / candidate_id / "build.json"
+        path = self.build_file(candidate_id)
         return Evaluation.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def save_job(self, job: Job) -> None:
@@ -133,17 +133,24 @@ class RunFolder:
 
     def save_evaluations(self, job_id: str, evaluations: Iterable[Evaluation]) -> None:
         for evaluation in evaluations:
-            name = evaluation.candidate_id.replace(":", "-") + ".json"
-            write_text(self.path / "jobs" / job_id / "evaluations" / name, evaluation.model_dump_json())
+            write_text(self._evaluation_file(job_id, evaluation.candidate_id), evaluation.model_dump_json())
 
     def evaluations(self, job_id: str) -> dict[str, Evaluation]:
         """Verdicts of one judged job by candidate id; baselines are `baseline` and `baseline:<name>`."""
-        folder = self.path / "jobs" / job_id / "evaluations"
-        found = (
-            Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
-            for path in sorted(folder.glob("*.json"))
-        )
+        found = (Evaluation.model_validate_json(path.read_bytes()) for path in self.evaluation_files(job_id))
         return {evaluation.candidate_id: evaluation for evaluation in found}
+
+    def evaluation(self, job_id: str, candidate_id: str) -> Evaluation | None:
+        """One verdict of a judged job, or None."""
+        path = self._evaluation_file(job_id, candidate_id)
+        return Evaluation.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    def evaluation_files(self, job_id: str) -> list[Path]:
+        """The files of a judged job's verdicts, sorted."""
+        return sorted((self.path / "jobs" / job_id / "evaluations").glob("*.json"))
+
+    def _evaluation_file(self, job_id: str, candidate_id: str) -> Path:
+        return self.path / "jobs" / job_id / "evaluations" / (candidate_id.replace(":", "-") + ".json")
 
     def judged_jobs(self) -> list[str]:
         """Ids of the jobs with evaluations, oldest first."""
@@ -167,6 +174,14 @@ class RunFolder:
         if path.exists():
             whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
             yield from map(json.loads, whole.splitlines())
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _candidate(folder: Path, written_ns: int) -> Candidate:
+    """`written_ns` tells a candidate from the one that was there before."""
+    del written_ns
+    fields = json.loads((folder / "candidate.json").read_text(encoding="utf-8"))
+    return Candidate(**fields, source=(folder / "kernel.py").read_text(encoding="utf-8"))
 
 
 def _append(path: Path, line: str) -> None:

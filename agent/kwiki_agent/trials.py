@@ -10,24 +10,20 @@ candidates for a demonstration or a compile-only machine; it is never a claim ab
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kwiki_kernels.evaluation import Evaluation, StaticReport, Status
+from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
-from kwiki_agent.compare import geomean_us, timings
-from kwiki_agent.runs import RunFolder
+from kwiki_agent.digest import build_digest, digests
+from kwiki_agent.runs import REVIEWS, RunFolder
 
 BASELINE = "baseline"
 
 WORTH_A_RULE = 1.01
 """A workload gets knobs of its own only if they beat the incumbent's there by more than 1 %."""
-
-BYTES_IN_FLIGHT_NEEDED = 36 * 1024
-"""Per SM: Little's law for 4.8 TB/s over 132 SMs at about 1 us under load."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +72,6 @@ def default_candidate(run: RunFolder, task: Task) -> str | None:
     )
 
 
-def static_score(reports: tuple[StaticReport, ...]) -> float | None:
-    """Geometric mean over binaries of: bytes in flight per SM against what is needed, less spills. 0..1."""
-    if not reports:
-        return None
-    return math.exp(sum(math.log(_one_static_score(report)) for report in reports) / len(reports))
-
-
 def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]:
     """Workload uuid to the candidate that was fastest on it, dispatching candidates left out.
 
@@ -91,10 +80,7 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
     """
     first: dict[str, dict[str, float]] = {}
     for job_id in run.judged_jobs():
-        times = {
-            name: {uuid: timing.median_us for uuid, timing in timings(verdict).items()}
-            for name, verdict in run.evaluations(job_id).items()
-        }
+        times = {name: dict(digest.median_us) for name, digest in digests(run, job_id).items()}
         anchor = next(
             (name for name in (BASELINE, *reversed(first)) if name in times and name in first), None
         )
@@ -105,7 +91,10 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
                 else {}
             )
             first.setdefault(name, {uuid: t * scale.get(uuid, 1.0) for uuid, t in here.items()})
-    eligible = {c.id: first[c.id] for c in run.candidates() if c.id in first and not c.rules}
+    vetoed = {line["candidate"] for line in run.lines(REVIEWS) if line["veto"]}
+    eligible = {
+        c.id: first[c.id] for c in run.candidates() if c.id in first and not c.rules and c.id not in vetoed
+    }
     if incumbent not in eligible:
         return {}
     chosen = {}
@@ -118,28 +107,24 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
     return chosen
 
 
-def _one_static_score(report: StaticReport) -> float:
-    loaded_bytes = sum(bits // 8 * count for bits, count in report.global_load_bits.items())
-    in_flight = report.ctas_per_sm * report.threads_per_cta * loaded_bytes
-    spilled = report.spill_bytes + 16 * (report.local_loads + report.local_stores)
-    return max(in_flight / (in_flight + BYTES_IN_FLIGHT_NEEDED) / (1.0 + spilled / 64.0), 1e-6)
-
-
 def _trial(run: RunFolder, candidate: Candidate, measured: dict[str, tuple[float, str]]) -> Trial:
     if candidate.id in measured:
         score, job_id = measured[candidate.id]
         return Trial(candidate, Status.PASSED, score, "measured", job_id, "")
-    verdict, judged_in = last_verdict(run, candidate.id)
-    if verdict is None:
+    jobs = reversed(run.judged_jobs())
+    found = ((digests(run, job_id).get(candidate.id), job_id) for job_id in jobs)
+    digest, judged_in = next(
+        ((d, job_id) for d, job_id in found if d), (build_digest(run, candidate.id), None)
+    )
+    if digest is None:
         return Trial(candidate, Status.UNMEASURED, None, "static", None, "")
-    score_or_none = static_score(verdict.static_reports) if verdict.status is Status.UNMEASURED else None
-    return Trial(candidate, verdict.status, score_or_none, "static", judged_in, verdict.log)
+    return Trial(candidate, digest.status, digest.static_score, "static", judged_in, digest.log)
 
 
 def last_verdict(run: RunFolder, candidate_id: str) -> tuple[Evaluation | None, str | None]:
     """The newest verdict on a candidate and its job; the build's verdict and None where no job judged it."""
     for job_id in reversed(run.judged_jobs()):
-        if (verdict := run.evaluations(job_id).get(candidate_id)) is not None:
+        if (verdict := run.evaluation(job_id, candidate_id)) is not None:
             return verdict, job_id
     return run.build(candidate_id), None
 
@@ -149,13 +134,13 @@ def _measured_scores(run: RunFolder) -> dict[str, tuple[float, str]]:
     workloads = run.contract.workloads
     scores: dict[str, tuple[float, str]] = {BASELINE: (1.0, "")}
     for job_id in run.judged_jobs():
-        verdicts = run.evaluations(job_id)
+        verdicts = digests(run, job_id)
         anchor = next((verdicts[name] for name in (BASELINE, *reversed(scores)) if name in verdicts), None)
         for candidate_id, verdict in verdicts.items():
-            if candidate_id in scores or not timings(verdict).keys() >= set(workloads):
+            if candidate_id in scores or not verdict.median_us.keys() >= set(workloads):
                 continue
             anchor = anchor or verdict
             anchor_score, _ = scores.setdefault(anchor.candidate_id, (1.0, job_id))
-            ratio = geomean_us(anchor, workloads) / geomean_us(verdict, workloads)
+            ratio = anchor.geomean_us(workloads) / verdict.geomean_us(workloads)
             scores[candidate_id] = (anchor_score * ratio, job_id)
     return scores

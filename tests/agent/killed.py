@@ -40,7 +40,7 @@ class KeptFormula(FormulaExecutor):
     def submit(self, job: Job) -> None:
         if self.collect(job.id) is None:
             super().submit(job)
-            (self.folder / f"{job.id}.json").write_bytes(VERDICTS.dump_json(super().collect(job.id)))
+            (self.folder / f"{job.id}.json").write_bytes(VERDICTS.dump_json(self._results.pop(job.id)))
 
     def collect(self, job_id: str) -> list[Evaluation] | None:
         path = self.folder / f"{job_id}.json"
