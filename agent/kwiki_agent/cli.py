@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", parents=[common], help="print the report of a run")
     report.set_defaults(command="report")
     report.add_argument("run", help="id or path of a run")
+    report.add_argument("--again", action="store_true", help="write it anew, with profiles put there since")
 
     trace = commands.add_parser("trace", parents=[common], help="print a run's verdicts as FlashInfer Traces")
     trace.set_defaults(command="trace")

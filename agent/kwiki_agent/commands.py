@@ -19,11 +19,13 @@ from kwiki_agent.driving import drive_and_print
 from kwiki_agent.experiment import run_experiment
 from kwiki_agent.export.write import export_kernel
 from kwiki_agent.fork import fork
+from kwiki_agent.graph import locate
 from kwiki_agent.hand_in import brief, submit
 from kwiki_agent.policy.accounting import choose_models
 from kwiki_agent.progress import Progress
+from kwiki_agent.report import write_report
 from kwiki_agent.runs import list_runs, open_run
-from kwiki_agent.start import new_run
+from kwiki_agent.start import make_loop, new_run
 from kwiki_agent.table import aligned
 from kwiki_agent.trace_command import print_traces
 
@@ -187,6 +189,9 @@ def _report(args: argparse.Namespace) -> int:
     report = run.path / "report.md"
     if not report.exists():
         raise AgentError(f"run '{run.id}' has no report yet: `kernel-agent resume {run.id}` finishes it")
+    if args.again:
+        loop = make_loop(run, say=lambda _: None)
+        write_report(run, loop.task, locate(loop).state)
     print(report.read_text(encoding="utf-8"), end="")
     return 0
 

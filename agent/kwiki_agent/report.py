@@ -14,7 +14,7 @@ from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import compare, timings
 from kwiki_agent.report_html import write_html
-from kwiki_agent.report_sections import cost_section, direction_section, trouble_section
+from kwiki_agent.report_sections import cost_section, direction_section, profile_section, trouble_section
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import BASELINE, Trial, history
@@ -82,6 +82,7 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
         + "\n"
     )
     yield from direction_section(run, trials)
+    yield from profile_section(run)
     yield from _failure_section(trials)
     yield from trouble_section(run)
     yield from _cards_section(run)

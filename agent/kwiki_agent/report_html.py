@@ -75,8 +75,8 @@ def _body(text: str, folder: Path) -> str:
 
 def _picture(folder: Path, name: str, source: str) -> str:
     """A plot of the run's folder inside the page; anything else by its name alone."""
-    path = folder / Path(source).name
-    if path.suffix != ".svg" or Path(source).name != source or not path.is_file():
+    path = (folder / source).resolve()
+    if path.suffix != ".svg" or not path.is_relative_to(folder.resolve()) or not path.is_file():
         return name
     data = base64.b64encode(path.read_bytes()).decode()
     return f'<img alt="{name}" src="data:image/svg+xml;base64,{data}">'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from kwiki_agent.budget import spent
@@ -41,6 +42,21 @@ def trouble_section(run: RunFolder) -> Iterator[str]:
     if lines:
         yield "## Vetoes and troubles\n"
         yield "\n".join(lines) + "\n"
+
+
+def profile_section(run: RunFolder) -> Iterator[str]:
+    """What the profilers said of candidates: captures that were put into `profile/<id>/`."""
+    folders = sorted(path for path in run.path.glob("profile/*") if path.is_dir())
+    if folders:
+        yield "## Profiles\n"
+    for folder in folders:
+        diagnosis = folder / "diagnosis.json"
+        if diagnosis.exists():
+            said = json.loads(diagnosis.read_text(encoding="utf-8"))
+            symptoms = ", ".join(said["symptoms"]) or "no symptom"
+            yield f"`{folder.name}` is {said['bound']}; {symptoms}. Next edit: {said['next_edit']}\n"
+        for picture in sorted(folder.glob("*.svg")):
+            yield f"![{folder.name} {picture.stem}]({picture.relative_to(run.path).as_posix()})\n"
 
 
 def cost_section(run: RunFolder) -> Iterator[str]:

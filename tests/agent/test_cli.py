@@ -158,6 +158,25 @@ def test_a_run_waits_for_its_spool_and_reads_the_worker_back(place: list[str], t
     assert agent("resume", "away", *place[:2]).returncode == 0
 
 
+def test_kernels_are_handed_in_and_taken_away_on_the_command_line(place: list[str], tmp_path: Path) -> None:
+    runs = place[:2]
+    begun = agent("run", "rmsnorm", *ONE_WORKLOAD, "--policy", "external", "--id", "by-hand", *place)
+    assert begun.returncode == 3, begun.stderr
+    assert "kernel-agent brief by-hand" in begun.stdout
+    brief = json.loads(agent("brief", "by-hand", "--json", *runs).stdout)
+    kernel = tmp_path / "mine.py"
+    kernel.write_text(brief["seed"].replace("UNROLL = 4", "UNROLL = 2"), encoding="utf-8")
+    handed = agent("submit", "by-hand", *runs, str(kernel), "--intent", "unroll less")
+    assert handed.returncode == 3, handed.stderr
+    assert "c0001" in handed.stdout
+    assert agent("submit", "by-hand", "--done", *runs).returncode == 0
+    exported = agent("export", "by-hand", "--out", str(tmp_path / "out"), *runs)
+    assert "UNROLL = 2" in (tmp_path / "out" / "rmsnorm_bf16.py").read_text(encoding="utf-8")
+    assert exported.stdout.splitlines()[0] == str(tmp_path / "out" / "rmsnorm_bf16.py")
+    forked = agent("fork", "by-hand", "--at", "c0001", *runs)
+    assert "kernel-agent resume by-hand-from-c0001" in forked.stdout
+
+
 def test_a_second_process_on_one_run_is_turned_away(place: list[str], tmp_path: Path) -> None:
     agent("run", "rmsnorm", *SMALL, "--id", "busy", *place, "--fix", "threads_per_row=256")
     with FileLock(tmp_path / "runs" / "busy" / ".lock"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from kwiki_agent.graph import drive
-from kwiki_agent.report import markdown_table
+from kwiki_agent.graph import drive, locate
+from kwiki_agent.report import markdown_table, write_report
 from kwiki_agent.report_html import write_html
 
 from tests.agent.toy import MakeLoop
@@ -45,6 +46,21 @@ def test_a_runs_report_has_a_twin_with_its_tables_and_plots(make_toy_loop: MakeL
     assert "c0004" in page.text
     assert "How to repeat it" in page.text
     assert not re.search(r'(?:src|href)="(?!data:)', text)
+
+
+def test_profiles_put_into_the_run_are_shown_in_both(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(use_cards=False, search_only=True, max_candidates=4)
+    drive(loop)
+    folder = loop.run.path / "profile" / "c0002"
+    folder.mkdir(parents=True)
+    (folder / "timeline.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    said = {"bound": "memory-bound", "symptoms": ["spills"], "next_edit": "Use fewer registers."}
+    (folder / "diagnosis.json").write_text(json.dumps(said))
+    write_report(loop.run, loop.task, locate(loop).state)
+    text = (loop.run.path / "report.md").read_text()
+    assert "`c0002` is memory-bound; spills. Next edit: Use fewer registers." in text
+    page = Tags((loop.run.path / "report.html").read_text())
+    assert "c0002 timeline" in [attributes.get("alt") for tag, attributes in page.tags if tag == "img"]
 
 
 @pytest.mark.parametrize(
