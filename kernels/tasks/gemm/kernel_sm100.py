@@ -118,8 +118,8 @@ class Gemm:
 
     @property
     def slice_mn(self) -> tuple[int, int]:
-        """What of a tile is written back at a time."""
-        return self.tile_m, min(64, self.tile_n)
+        """What of a tile is written back at a time: a load from tensor memory has 2^i columns."""
+        return self.tile_m, math.gcd(64, self.tile_n)
 
     @property
     def stage_bytes(self) -> int:

@@ -88,27 +88,33 @@ class Gemm:
     split_k: int
 
     def __post_init__(self) -> None:
-        if self.tile_m % (64 * self.warpgroups):
+        if self.mma_m % (64 * self.warpgroups):
             raise ValueError(f"tile_m must be a multiple of {64 * self.warpgroups}, not {self.tile_m}")
-        if (registers := self.tile_m * self.tile_n // (self.warpgroups * WARPGROUP)) > 128:
+        if self.tile_m % (8 * self.cluster_n) or self.tile_n % (8 * self.cluster_m):
+            raise ValueError("each CTA of a cluster must load 8 rows or a multiple of what they share")
+        if (registers := self.mma_m * self.tile_n // (self.warpgroups * WARPGROUP)) > 128:
             raise ValueError(f"the accumulator would take {registers} registers a thread; at most 128 fit")
         if self.smem_bytes > SMEM_BYTES:
             raise ValueError(f"{self.smem_bytes} bytes of shared memory; a CTA has {SMEM_BYTES}")
         if self.group_m % self.cluster_m:
             raise ValueError(f"group_m must be a multiple of cluster_m={self.cluster_m}, not {self.group_m}")
-        if (ctas := math.prod(self.cluster)) > 8:
-            raise ValueError(f"a cluster of {ctas} CTAs; at most 8 are portable")
+        if (ctas := math.prod(self.cluster)) > 16:
+            raise ValueError(f"a cluster of {ctas} CTAs; at most 16 are possible")
         if self.split_k > 1 and self.ping_pong:
             raise ValueError("with split_k a cluster has one tile, so ping_pong has no second one")
-        width = self.slice_mn[1]
-        if self.tile_n % width or width % 16 or math.prod(self.slices) % self.split_k:
+        if not self.slice_width:
             raise ValueError(
                 f"a tile of {self.tile_m} x {self.tile_n} cannot be shared by {self.split_k} CTAs"
             )
-        if 4 * self.tile_m * self.tile_n > self.ring_bytes:
+        if self.split_k > 1 and 4 * self.mma_m * self.tile_n > self.ring_bytes:
             raise ValueError(
                 f"{self.stages} stages are too small to hold an accumulator; use more for split_k"
             )
+
+    @property
+    def mma_m(self) -> int:
+        """Rows that are multiplied, at least 64; those beyond tile_m are neither loaded nor stored."""
+        return max(64, self.tile_m)
 
     @property
     def teams(self) -> int:
@@ -118,7 +124,7 @@ class Gemm:
     @property
     def warpgroups(self) -> int:
         """Those that share a tile, 64 rows each at a time."""
-        return 1 if self.ping_pong or self.tile_m == 64 else 2
+        return 1 if self.ping_pong or self.mma_m == 64 else 2
 
     @property
     def threads(self) -> int:
@@ -129,33 +135,46 @@ class Gemm:
         return self.cluster_m, self.cluster_n, self.split_k
 
     @property
-    def slice_mn(self) -> tuple[int, int]:
-        """What of a tile is written back at a time. A tile has at least one such slice for each CTA."""
-        rows = 64 * self.warpgroups
-        return rows, min(64, self.tile_n, self.tile_m // rows * self.tile_n // self.split_k)
+    def slice_width(self) -> int:
+        """Columns that are written back at a time, so that each CTA has equally many; 0: impossible."""
+        down = self.mma_m // (64 * self.warpgroups)
+        return next(
+            (
+                width
+                for width in (64, 48, 32, 16)
+                if self.tile_n % width == 0 and down * self.tile_n // width % self.split_k == 0
+            ),
+            0,
+        )
 
     @property
     def slices(self) -> tuple[int, int]:
         """How many make a tile."""
-        return self.tile_m // self.slice_mn[0], self.tile_n // self.slice_mn[1]
+        return self.mma_m // (64 * self.warpgroups), self.tile_n // self.slice_width
+
+    @property
+    def stored_mn(self) -> tuple[int, int]:
+        """What of a slice is stored."""
+        return min(self.tile_m, 64 * self.warpgroups), self.slice_width
 
     @property
     def ring_bytes(self) -> int:
-        return self.stages * (self.tile_m + self.tile_n) * TILE_K * BFloat16.width // 8
+        return self.stages * (self.mma_m + self.tile_n) * TILE_K * BFloat16.width // 8
 
     @property
     def smem_bytes(self) -> int:
-        buffers = self.teams * STORE_BUFFERS * math.prod(self.slice_mn) * BFloat16.width // 8
+        buffers = self.teams * STORE_BUFFERS * 64 * self.warpgroups * self.slice_width * BFloat16.width // 8
         barriers = 8 * (2 * self.stages + self.teams)
         return self.ring_bytes + buffers + barriers
 
     def layouts(self) -> tuple[cute.ComposedLayout, ...]:
-        """Shared memory of a (tile_m, TILE_K, stages), b (tile_n, TILE_K, stages) and c (slice, buffers)."""
-        tile, row_major = (self.tile_m, self.tile_n, TILE_K), LayoutEnum.ROW_MAJOR
+        """Shared memory of a (mma_m, TILE_K, stages), b (tile_n, TILE_K, stages) and c (slice, buffers)."""
+        tile, row_major = (self.mma_m, self.tile_n, TILE_K), LayoutEnum.ROW_MAJOR
+        slice_mn = (64 * self.warpgroups, self.slice_width)
         return (
             sm90.make_smem_layout_a(row_major, tile, BFloat16, self.stages),
             sm90.make_smem_layout_b(row_major, tile, BFloat16, self.stages),
-            sm90.make_smem_layout_epi(BFloat16, row_major, self.slice_mn, self.teams * STORE_BUFFERS),
+            sm90.make_smem_layout_epi(BFloat16, row_major, slice_mn, self.teams * STORE_BUFFERS),
         )
 
     @cute.jit
@@ -175,10 +194,12 @@ class Gemm:
         mB = cute.make_tensor(b, cute.make_layout((n, k), stride=(k, 1)))
         mC = cute.make_tensor(c, cute.make_layout((m, n), stride=(n, 1)))
 
-        sA, sB, sC = (cute.slice_(layout, (None, None, 0)) for layout in self.layouts())
-        load_a, tA = self.load_atom(mA, sA, (self.tile_m, TILE_K), shared_by=self.cluster_n)
-        load_b, tB = self.load_atom(mB, sB, (self.tile_n, TILE_K), shared_by=self.cluster_m)
-        store_c, tC = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mC, sC, self.slice_mn)
+        load_a, tA = self.load_atom(mA, self.tile_m, shared_by=self.cluster_n)
+        load_b, tB = self.load_atom(mB, self.tile_n, shared_by=self.cluster_m)
+        sC = sm90.make_smem_layout_epi(BFloat16, LayoutEnum.ROW_MAJOR, self.stored_mn, 1)
+        store_c, tC = cpasync.make_tiled_tma_atom(
+            cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(sC, (None, None, 0)), self.stored_mn
+        )
         tiled_mma = sm90.make_trivial_tiled_mma(
             BFloat16, BFloat16, OperandMajorMode.K, OperandMajorMode.K, Float32,
             (self.warpgroups, 1, 1), (64, self.tile_n),
@@ -199,14 +220,14 @@ class Gemm:
             stream=stream,
         )
 
-    def load_atom(
-        self, matrix: cute.Tensor, layout: cute.ComposedLayout, tile: tuple[int, int], shared_by: int
-    ) -> tuple[cute.CopyAtom, cute.Tensor]:
-        """A TMA load of a tile, of which each of the CTAs that share it loads a part for all."""
+    def load_atom(self, matrix: cute.Tensor, rows: int, shared_by: int) -> tuple[cute.CopyAtom, cute.Tensor]:
+        """A TMA load of `rows` by TILE_K, of which each of the CTAs that share it loads a part for all."""
         one, many = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
+        layout = sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (rows, 0, TILE_K), BFloat16, 1)
         return cpasync.make_tiled_tma_atom(
-            many if shared_by > 1 else one, matrix, layout, tile, num_multicast=shared_by
-        )
+            many if shared_by > 1 else one, matrix, cute.slice_(layout, (None, None, 0)), (rows, TILE_K),
+            num_multicast=shared_by,
+        )  # fmt: skip
 
     @cute.kernel
     def kernel(
@@ -278,7 +299,8 @@ class Gemm:
         gB = cute.local_tile(tB, (self.tile_n, TILE_K), (None, None))
         tAsA, tAgA = cpasync.tma_partition(
             load_a, cta_n, cute.make_layout(self.cluster_n),
-            cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2),
+            cute.group_modes(cute.local_tile(sA, (self.tile_m, TILE_K), (0, 0, None)), 0, 2),
+            cute.group_modes(gA, 0, 2),
         )  # fmt: skip
         tBsB, tBgB = cpasync.tma_partition(
             load_b, cta_m, cute.make_layout(self.cluster_m),
@@ -328,7 +350,7 @@ class Gemm:
         thr_mma = tiled_mma.get_slice(cute.arch.make_warp_uniform(tidx // WARPGROUP) * WARPGROUP)
         tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
         tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
-        acc = cute.make_rmem_tensor(tiled_mma.partition_shape_C((self.tile_m, self.tile_n)), Float32)
+        acc = cute.make_rmem_tensor(tiled_mma.partition_shape_C((self.mma_m, self.tile_n)), Float32)
 
         full = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
         turn = turns.state.clone()
@@ -352,7 +374,7 @@ class Gemm:
                 ring.consumer_release(read)
                 read.advance()
             if const_expr(self.ping_pong):
-                turns.arrive(turn)
+                turn = turns.arrive(turn)
                 full.advance(k_tiles)  # those of the other team
             warpgroup.wait_group(0)
             ring.consumer_release(read)
@@ -407,10 +429,12 @@ class Gemm:
         thr_copy = tiled_copy.get_slice(tidx)
         tSsC = thr_copy.partition_D(sC)
         tSrC = cute.make_rmem_tensor(cute.shape(thr_copy.partition_S(sC))[:3], BFloat16)
-        gC = cute.local_tile(tC, self.slice_mn, (None, None))
+        gC = cute.local_tile(tC, self.stored_mn, (None, None))
         bSsC, bSgC = cpasync.tma_partition(
-            store_c, 0, cute.make_layout(1), cute.group_modes(sC, 0, 2), cute.group_modes(gC, 0, 2)
-        )
+            store_c, 0, cute.make_layout(1),
+            cute.group_modes(cute.local_tile(sC, self.stored_mn, (0, 0, None)), 0, 2),
+            cute.group_modes(gC, 0, 2),
+        )  # fmt: skip
         down, across = self.slices
         own = down * across // self.split_k
         _, _, cta_k, _, _ = self.place()
@@ -455,7 +479,7 @@ class Gemm:
     def sums(self, ring: cute.Pointer) -> cute.Tensor:
         """Accumulators where the ring was: (4, vectors, threads), a vector of all threads in a row."""
         threads = self.warpgroups * WARPGROUP
-        shape = (4, self.tile_m * self.tile_n // threads // 4, threads)
+        shape = (4, self.mma_m * self.tile_n // threads // 4, threads)
         return cute.make_tensor(
             cute.recast_ptr(ring, dtype=Float32), cute.make_layout(shape, stride=(1, 4 * threads, 4))
         )

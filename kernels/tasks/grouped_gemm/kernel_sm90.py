@@ -350,7 +350,7 @@ class GroupedGemm:
                 ring.consumer_release(read)
                 read.advance()
             if const_expr(self.ping_pong):
-                turns.arrive(turn)
+                turn = turns.arrive(turn)
                 full.advance(k_tiles)  # those of the other team
             _, column, first, last = self.find(index, sTable, columns)
             warpgroup.wait_group(0)
