@@ -17,7 +17,8 @@ MARK = "spin_kernel"
 
 def trace() -> torch.profiler.profile:
     """A context in which everything that runs on the GPU is noted."""
-    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+    # Without acc_events, torch warns that it would forget an earlier cycle; there is one only.
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)
 
 
 def mark() -> None:

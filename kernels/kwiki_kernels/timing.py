@@ -37,7 +37,7 @@ class GraphTimer:
     note = ""
 
     def __init__(self, call: Call, protocol: Protocol, watch: Watch | None = None) -> None:
-        flush = _flush(protocol)
+        self.flush = flush = _flush(protocol)  # kept, since the graph reads and writes its buffers
         flush()
         self.returned = call()  # what a first call loads cannot be loaded during a capture
         self.events = [(_event(external=True), _event(external=True)) for _ in range(protocol.iterations)]
