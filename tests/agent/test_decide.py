@@ -44,7 +44,7 @@ def test_a_real_difference_has_an_interval_around_the_truth(make_toy_loop: MakeL
     ratio = compare(slow, fast, workloads=["n64"])
     assert ratio is not None
     assert ratio.low < 1.6 < ratio.high
-    assert ratio.high - ratio.low < 0.01
+    assert ratio.high - ratio.low < 0.03
     assert ratio.n == 150
 
 

@@ -29,7 +29,7 @@ def verdict(name: str, samples_us: np.ndarray, order: Order = "interleaved") -> 
 def samples(rng: np.random.Generator, drift: np.ndarray, scale: float = 1.0) -> np.ndarray:
     """Times of 50 iterations on two workloads that follow the drift of the rounds."""
     noise = 1 + 0.01 * rng.standard_normal((2, len(drift), 50))
-    return 20 * scale * drift[:, None] * noise
+    return 400 * scale * drift[:, None] * noise
 
 
 def test_drift_that_falls_on_both_sides_leaves_a_narrow_interval_around_the_truth() -> None:
