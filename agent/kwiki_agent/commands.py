@@ -1,4 +1,7 @@
-"""What each `kernel-agent` command does, and how its outcome reaches the terminal."""
+"""What each `kernel-agent` command does, and how its outcome reaches the terminal.
+
+What a command needs is imported in it: listing runs must not wait for LangGraph.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,8 @@ from kwiki_kernels.errors import ArchError, JudgeError, TaskError
 from kwiki_kernels.task import load_task
 
 from kwiki_agent.contract import AgentError, RunStoppedError
-from kwiki_agent.driving import drive_and_print
-from kwiki_agent.experiment import run_experiment
-from kwiki_agent.export.write import export_kernel
-from kwiki_agent.fork import fork
-from kwiki_agent.graph import locate
-from kwiki_agent.hand_in import brief, submit
-from kwiki_agent.policy.accounting import choose_models
-from kwiki_agent.progress import Progress
-from kwiki_agent.report import write_report
 from kwiki_agent.runs import list_runs, open_run
-from kwiki_agent.start import make_loop, new_run
 from kwiki_agent.table import aligned
-from kwiki_agent.trace_command import print_traces
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 DEFAULT_BATCH = {"tuner": 8, "external": 8, "claude": 2}
@@ -37,9 +29,9 @@ DEFAULT_BATCH = {"tuner": 8, "external": 8, "claude": 2}
 def run_command(args: argparse.Namespace) -> int:
     """Run the chosen command; every expected error is one sentence on stderr."""
     commands = {
-        "run": _run, "resume": _resume, "brief": brief, "submit": submit, "fork": _fork,
+        "run": _run, "resume": _resume, "brief": _brief, "submit": _submit, "fork": _fork,
         "export": _export, "experiment": _experiment, "runs": _runs, "report": _report,
-        "trace": print_traces,
+        "trace": _trace,
     }  # fmt: skip
     try:
         return commands[args.command](args)
@@ -59,6 +51,10 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from kwiki_agent.driving import drive_and_print
+    from kwiki_agent.policy.accounting import choose_models
+    from kwiki_agent.start import new_run
+
     run = new_run(
         args.task,
         runs_dir=args.runs,
@@ -99,6 +95,8 @@ def _limits(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _resume(args: argparse.Namespace) -> int:
+    from kwiki_agent.driving import drive_and_print
+
     return max(drive_and_print(open_run(args.runs, run), args) for run in args.run)
 
 
@@ -107,7 +105,27 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         print(line)
 
 
+def _brief(args: argparse.Namespace) -> int:
+    from kwiki_agent.hand_in import brief
+
+    return brief(args)
+
+
+def _submit(args: argparse.Namespace) -> int:
+    from kwiki_agent.hand_in import submit
+
+    return submit(args)
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from kwiki_agent.trace_command import print_traces
+
+    return print_traces(args)
+
+
 def _fork(args: argparse.Namespace) -> int:
+    from kwiki_agent.fork import fork
+
     asked = {"policy": args.policy, "max_candidates": args.candidates, "seed": args.seed}
     changes = {name: value for name, value in asked.items() if value is not None}
     old = open_run(args.runs, args.run)
@@ -123,6 +141,8 @@ def _fork(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
+    from kwiki_agent.export.write import export_kernel
+
     run = open_run(args.runs, args.run)
     out = args.out or run.path / "export"
     written = export_kernel(run, load_task(Path(run.contract.task_dir)), out, args.candidate)
@@ -134,6 +154,9 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _experiment(args: argparse.Namespace) -> int:
+    from kwiki_agent.experiment import run_experiment
+    from kwiki_agent.progress import Progress
+
     folder = args.runs / "experiment"
     options = [
         "--workloads",
@@ -190,6 +213,10 @@ def _report(args: argparse.Namespace) -> int:
     if not report.exists():
         raise AgentError(f"run '{run.id}' has no report yet: `kernel-agent resume {run.id}` finishes it")
     if args.again:
+        from kwiki_agent.graph import locate
+        from kwiki_agent.report import write_report
+        from kwiki_agent.start import make_loop
+
         loop = make_loop(run, say=lambda _: None)
         write_report(run, loop.task, locate(loop).state)
     print(report.read_text(encoding="utf-8"), end="")

@@ -70,6 +70,16 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_listing_runs_imports_nothing_heavy(tmp_path: Path) -> None:
+    heavy = ("torch", "cutlass", "chromadb", "sentence_transformers", "langgraph", "optuna", "matplotlib")
+    code = (
+        f"import sys; from kwiki_agent.cli import main\nmain(['runs', '--runs', {str(tmp_path)!r}])\n"
+        f"print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
