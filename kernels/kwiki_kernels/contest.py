@@ -34,6 +34,8 @@ def supervise(
         checked = [child for child in children if child.request.check and child.course.said(Built)]
         play(checked, None, ())
         with gpu_lease(stop) if measured else contextlib.nullcontext():
+            if measured and witness:
+                witness.open()
             play(measured, witness.sensors if witness else None, witness.pids if witness else ())
             # The lease ends only when they are gone: a hung kernel would spoil the next timing.
             for child in children:

@@ -22,6 +22,7 @@ from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadRe
 from kwiki_kernels.held_out import with_held_out
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import Course, Span
+from kwiki_kernels.lease import gpu_lease
 from kwiki_kernels.messages import (
     Broken,
     Built,
@@ -46,6 +47,7 @@ class Bench:
     job: Job
     task: Task
     machine: Environment
+    """As far as it shows without running anything on it."""
     why_not: str | None
     """Why nothing is measured here; None where it is."""
     witness: Witness | None = None
@@ -110,8 +112,7 @@ def run_job(
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         witness = None if why_not or not contests else stack.enter_context(Witness(job, stop))
-        machine = witness.environment if witness else environment(local_gpu())
-        bench = Bench(job, task, machine, why_not, witness)
+        bench = Bench(job, task, environment(local_gpu()), why_not, witness)
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge"))
         try:
             futures = [pool.submit(evaluate, bench, contest, workers, stop) for contest in contests]
@@ -160,8 +161,8 @@ def evaluate(bench: Bench, contest: list[Entry], workers: int, stop: threading.E
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
             raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
         if bench.witness and course.said(Built) and not course.said(Ready, Failed, Done):
-            with Witness(bench.job, stop):  # raises where no process gets onto this GPU
-                pass
+            with Witness(bench.job, stop) as another, gpu_lease(stop):
+                another.open()  # raises where no process gets onto this GPU
     evaluations = []
     for entry in contest:
         candidate = entry.candidate
@@ -191,6 +192,7 @@ def _request(job: Job, entry: Entry, *, measure: bool) -> Request:
 
 
 def _evaluation(bench: Bench, candidate: Candidate, course: Course, verdict: Verdict) -> Evaluation:
+    machine = (bench.witness and bench.witness.environment) or bench.machine
     return Evaluation(
         candidate_id=candidate.id,
         code_hash=candidate.code_hash,
@@ -200,7 +202,7 @@ def _evaluation(bench: Bench, candidate: Candidate, course: Course, verdict: Ver
         log=verdict.log,
         results=verdict.results,
         static_reports=tuple(r for m in course.messages if isinstance(m, Built) for r in m.reports),
-        environment=bench.machine.model_copy(update={"isolation": _isolation(course)}),
+        environment=machine.model_copy(update={"isolation": _isolation(course)}),
         seed=bench.job.seed,
         job_id=bench.job.id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

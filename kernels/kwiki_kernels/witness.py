@@ -11,7 +11,6 @@ from kwiki_kernels.errors import MachineError
 from kwiki_kernels.evaluation import Environment
 from kwiki_kernels.job import Job
 from kwiki_kernels.keeper import Child
-from kwiki_kernels.lease import gpu_lease
 from kwiki_kernels.messages import Command, Measured, Pulse, Request
 from kwiki_kernels.sensors import open_sensors
 
@@ -29,25 +28,13 @@ class Witness:
         bare = job.model_copy(update={"candidates": ()})
         token = secrets.token_hex()
         self.child = Child(Request(job=bare, candidate=None, baseline=False, measure=True, token=token), stop)
-        self.stop = stop
         self.sensors = open_sensors()
+        self.environment: Environment | None = None
 
     def __enter__(self) -> Witness:
-        """Start and measure.
-
-        Raises:
-            MachineError: the GPU does not answer.
-            Cancelled: `stop` was set meanwhile.
-        """
+        """Start; loading takes seconds, in which candidates can build."""
         self.child.__enter__()
-        try:
-            self.child.start()
-            with gpu_lease(self.stop):
-                self.environment: Environment = self._ask(Command(do="open"), Measured).environment
-                self.healthy_us = self._beat().device_us
-        except BaseException:
-            self.child.__exit__()
-            raise
+        self.child.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,6 +44,17 @@ class Witness:
     def pids(self) -> tuple[int, ...]:
         """The process that holds the GPU beside the candidates."""
         return self.child.pids
+
+    def open(self) -> None:
+        """Take the GPU and measure it, once; to be called within the lease.
+
+        Raises:
+            MachineError: the GPU does not answer.
+            Cancelled: `stop` was set meanwhile.
+        """
+        if self.environment is None:
+            self.environment = self._ask(Command(do="open"), Measured).environment
+            self.healthy_us = self._beat().device_us
 
     def expect_well(self) -> None:
         """Refuse to go on with a GPU that a candidate has left wrong or slow; to be called within the lease.

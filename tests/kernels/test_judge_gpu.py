@@ -240,11 +240,11 @@ def test_the_environment_holds_the_machines_own_figures(verdicts: dict[str, Eval
 
 def test_a_kernel_that_hangs_is_killed_and_the_next_one_runs() -> None:
     hang = "import torch\ndef run(x, eps, y): torch.cuda._sleep(1 << 50)"
-    limits = QUICK.model_copy(update={"judge_timeout_s": 20})
+    limits = QUICK.model_copy(update={"judge_timeout_s": 8})
     job = gpu_job({"hang": hang, "honest": HONEST}, protocol=limits)
     hung, honest = run_job(job, parallel_builds=1)
     assert hung.status is Status.TIMEOUT
-    assert hung.log == "workload small: not judged within 20 s: stopped on workload small"
+    assert hung.log == "workload small: not judged within 8 s: stopped on workload small"
     assert honest.status is Status.PASSED, honest.log
 
 
