@@ -79,7 +79,8 @@ def draw(
             continue
         if definition.broken_rule(axes) is None and fits(axes):
             listed.append(axes)
-            named = {"uuid": f"held-out-{len(drawn) + 1}", "axes": sizes, "held_out": True}
+            told = (f"{axis}={sizes[axis]}" for axis, values in observed.items() if len(values) > 1)
+            named = {"uuid": " ".join(["held-out", *told]), "axes": sizes, "held_out": True}
             drawn.append(parent.model_copy(update=named))
     return tuple(drawn)
 

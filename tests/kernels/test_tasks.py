@@ -57,6 +57,19 @@ def test_the_baseline_passes_our_bound_and_the_contests(name: str, tmp_path: Pat
     assert trial.contest_passed is (None if task.tolerance.contest is None else True)
 
 
+COMPILED = sorted(path.parent.name for path in TASKS.glob("*/baseline_compiled.py"))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own imports
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_the_compiled_baseline_says_is_right(name: str, tmp_path: Path) -> None:
+    task = shrunk(name)
+    run = load_module(task.baselines["baseline:compiled"], tmp_path / "compiled.py").run
+    with torch.compiler.set_stance("force_eager"):
+        finding = make_trial(task, run, tmp_path).check()
+    assert finding.status is Status.PASSED, finding.log
+
+
 @pytest.mark.parametrize("change", [torch.zeros_like, mean])
 @pytest.mark.parametrize("name", FOLDERS)
 def test_zeros_and_a_mean_fail(name: str, change: Change, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ SMALLEST_AND_LARGEST = {
 }
 """The axes whose product orders the workloads of a task."""
 SEEDED = sorted({path.parent.name for path in TASKS.glob("*/kernel*.py")})
+COMPILED = sorted(path.parent.name for path in TASKS.glob("*/baseline_compiled.py"))
 HELD_OUT = 2
 
 
@@ -67,6 +68,19 @@ def test_baselines_pass_at_the_smallest_the_largest_and_held_out_workloads(name:
         assert result.contest_passed is (None if task.tolerance.contest is None else True)
         if not result.held_out:
             assert_sound(result)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_baselines_pass_at_the_smallest_and_the_largest_workload(name: str) -> None:
+    task = load_task(TASKS / name)
+    job = make_job(
+        arch=arch(), task_files=task.files, workload_uuids=smallest_and_largest(task, name),
+        baselines=("baseline:compiled",), protocol=QUICK,
+    )  # fmt: skip
+    (baseline,) = run_job(job)
+    assert baseline.status is Status.PASSED, baseline.log
+    for result in baseline.results:
+        assert_sound(result)
 
 
 @pytest.mark.parametrize("name", SEEDED)
