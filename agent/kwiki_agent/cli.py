@@ -154,6 +154,10 @@ def _add_judge_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
         "--aa", type=_positive, metavar="N", help="compare the kernel with itself N times: the noise floor"
     )
     judge.add_argument("--span", action="store_true", help="also the contest's span, by CUPTI")
+    judge.add_argument(
+        "--held-out", type=_count, default=3, metavar="N",
+        help="check N workloads that the task does not list as well (default 3)",
+    )  # fmt: skip
 
     compile_ = commands.add_parser("compile", parents=[kernel], help="what the compiled kernel shows, no GPU")
     compile_.set_defaults(command="compile")
@@ -220,6 +224,13 @@ def _add_model_options(run: argparse.ArgumentParser) -> None:
         help="who may veto a promotion, or none (default: KERNEL_AGENT_REVIEWER, else the author's model)",
     )  # fmt: skip
     models.add_argument("--prices", type=Path, metavar="FILE", help="TOML table of prices per million tokens")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
 
 
 def _positive(text: str) -> int:

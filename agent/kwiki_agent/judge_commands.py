@@ -27,7 +27,6 @@ from kwiki_agent.table import aligned
 from kwiki_agent.verdict_text import KERNEL, disturbances, report_lines, timing_rows
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-HELD_OUT = 3
 AGAINST, BASELINE = "against", "baseline"
 MIN_GAIN: float = Contract.model_fields["min_gain"].default
 
@@ -54,7 +53,7 @@ def _judge(args: argparse.Namespace) -> int:
     if args.aa:
         return _noise(args)
     task, job = _job(args, "judge", rivals=[args.against] if args.against else [])
-    job = job.model_copy(update={"held_out": HELD_OUT})
+    job = job.model_copy(update={"held_out": args.held_out})
     if args.against:
         job = job.model_copy(update={"protocol": job.protocol.interleaved()})
     if args.span:
