@@ -22,6 +22,7 @@ from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import timings
 from kwiki_agent.contrasts import Contrast, differing_knobs, measured_contrasts
+from kwiki_agent.edits import Edit, telling_edits
 from kwiki_agent.evidence import evidence_json
 from kwiki_agent.runs import RunFolder
 from kwiki_agent.trials import history
@@ -48,9 +49,10 @@ def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None)
 
 def _lessons(run: RunFolder, task: Task, incumbent: str) -> Iterator[tuple[Lesson, str]]:
     contrasts = list(measured_contrasts(run, task, incumbent))
-    if contrasts:
-        for contrast in contrasts:
-            yield _measured_lesson(run, task, contrast)
+    edits = telling_edits(run)
+    if contrasts or edits:
+        yield from (_measured_lesson(run, task, contrast) for contrast in contrasts)
+        yield from (_edit_lesson(run, task, edit) for edit in edits)
     elif not any(timings(v) for job in run.judged_jobs() for v in run.evaluations(job).values()):
         yield from _static_lesson(run, task)
 
@@ -102,6 +104,57 @@ Nothing was measured outside {when}; with other values of the other knobs the di
 
 Run `{run.id}`, candidates `{contrast.worse.id}` and `{contrast.better.id}`. The kernel's source, the knobs
 of all candidates and the quartiles of all samples are in `evidence/{run.id}.json`.
+"""
+
+
+def _edit_lesson(run: RunFolder, task: Task, edit: Edit) -> tuple[Lesson, str]:
+    subject, when = _subject(run, task), _when(task, run.contract.workloads)
+    intent = " ".join(edit.child.intent.split()).rstrip(".")
+    verb = "faster" if edit.helped else "slower"
+    lesson = Lesson(
+        **_scope(run, task),
+        id=_slug(f"{task.definition.op_type}-{run.contract.arch}-{intent}"),
+        title=f"{subject} {verb}: {intent}"[:300],
+        kind="technique" if edit.helped else "failure",
+        technique=_slug(intent),
+        claim=f"{subject} ran {verb} with this edit, where {when}: {intent}.",
+        effect=Effect(
+            metric="latency_us",
+            before=round(edit.before_us, 3),
+            after=round(edit.after_us, 3),
+            unit="us",
+            ci95=(round(1 / edit.ratio.high, 4), round(1 / edit.ratio.low, 4)),
+            n=edit.ratio.n,
+            baseline=f"{edit.parent.id}: {edit.parent.intent or 'without the edit'}"[:300],
+        ),
+        evidence=(Evidence(run=run.id, candidates=(edit.parent.code_hash, edit.child.code_hash)),),
+        confidence=Confidence.MEASURED,
+        valid_when=when,
+    )
+    return lesson, _edit_body(run, edit, when)
+
+
+def _edit_body(run: RunFolder, edit: Edit, when: str) -> str:
+    environment = edit.environment
+    direction = f" It was a draft of the direction {edit.child.direction}." if edit.child.direction else ""
+    return f"""## What was measured
+
+Device time, geometric mean over {len(run.contract.workloads)} workloads: {edit.before_us:.2f} us before,
+{edit.after_us:.2f} us after (95 % interval of before over after {edit.ratio.low:.3f} to {edit.ratio.high:.3f},
+{edit.ratio.n} samples on each side, one lease, cold L2). Machine: {environment.gpu}, driver
+{environment.driver}. Nothing was measured outside {when}.
+
+The author said what the edit was for; that nothing else in it mattered was not shown.{direction}
+
+## The edit
+
+```diff
+{edit.diff}
+```
+
+## How to repeat it
+
+Run `{run.id}`, candidates `{edit.parent.id}` and `{edit.child.id}`; both texts are in `evidence/{run.id}.json`.
 """
 
 
