@@ -144,7 +144,7 @@ def _add_judge_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
     kernel.add_argument(
         "--knob", action="append", default=[], metavar="NAME=VALUE", help="change the default of this knob"
     )
-    kernel.add_argument("--seed", type=int, default=0)
+    kernel.add_argument("--seed", type=int, help="of the inputs (default: a secret one, told in the verdict)")
     kernel.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
     judge = commands.add_parser("judge", parents=[kernel], help="check and time a kernel")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -209,7 +210,7 @@ def _job(
         candidates=tuple(Candidate(id=name, source=_source(path), knobs=knobs) for name, path in kernels),
         baselines=tuple(name for name in (BASELINE,) if name in task.baselines and stage == "judge"),
         stage=stage,
-        seed=args.seed,
+        seed=secrets.randbits(32) if args.seed is None else args.seed,
         kernel_wiki_version=__version__,
     )
     return task, job
