@@ -45,14 +45,13 @@ class Edit:
                 self.parent.id, self.child.id, lineterm="", n=1,
             )
         )  # fmt: skip
-        more = (
-            [f"... and {len(lines) - SHOWN_DIFF_LINES} lines more"] if len(lines) > SHOWN_DIFF_LINES else []
-        )
-        return "\n".join([*lines[:SHOWN_DIFF_LINES], *more])
+        if len(lines) > SHOWN_DIFF_LINES:
+            lines[SHOWN_DIFF_LINES:] = [f"... and {len(lines) - SHOWN_DIFF_LINES} lines more"]
+        return "\n".join(lines)
 
 
 def telling_edits(run: RunFolder) -> list[Edit]:
-    """The edits that moved the time most, up to three that helped and as many that hurt, outside the noise."""
+    """What moved the time most outside the noise: up to three edits that helped, as many that hurt."""
     edits = list(_edits(run))
     helped = sorted((e for e in edits if e.ratio.faster), key=lambda e: -e.ratio.value)
     hurt = sorted((e for e in edits if e.ratio.slower), key=lambda e: e.ratio.value)

@@ -140,9 +140,9 @@ def _edit_body(run: RunFolder, edit: Edit, when: str) -> str:
     return f"""## What was measured
 
 Device time, geometric mean over {len(run.contract.workloads)} workloads: {edit.before_us:.2f} us before,
-{edit.after_us:.2f} us after (95 % interval of before over after {edit.ratio.low:.3f} to {edit.ratio.high:.3f},
-{edit.ratio.n} samples on each side, one lease, cold L2). Machine: {environment.gpu}, driver
-{environment.driver}. Nothing was measured outside {when}.
+{edit.after_us:.2f} us after (95 % interval of before over after {edit.ratio.low:.3f} to
+{edit.ratio.high:.3f}, {edit.ratio.n} samples on each side, one lease, cold L2). Machine: {environment.gpu},
+driver {environment.driver}. Nothing was measured outside {when}.
 
 The author said what the edit was for; that nothing else in it mattered was not shown.{direction}
 
@@ -154,7 +154,8 @@ The author said what the edit was for; that nothing else in it mattered was not 
 
 ## How to repeat it
 
-Run `{run.id}`, candidates `{edit.parent.id}` and `{edit.child.id}`; both texts are in `evidence/{run.id}.json`.
+Run `{run.id}`, candidates `{edit.parent.id}` and `{edit.child.id}`; both texts are in
+`evidence/{run.id}.json`.
 """
 
 
