@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 from kwiki_ingest.cli import main
-from kwiki_ingest.truth.coverage import UsedName, coverage
+from kwiki_ingest.truth.coverage import UsedName, coverage, names_shown
 from kwiki_ingest.truth.symbols import SymbolTable
 from kwiki_ingest.wiki import Wiki
 
 from tests.ingest.sample_pages import WritePage
+
+REPOSITORY = Path(__file__).parent.parent.parent
+MOST_USED = Path(__file__).parent / "gold" / "cutlass_names.json"
+"""`wiki coverage --json` over hopper/ and blackwell/ of CUTLASS v4.7.0's examples, without the pages."""
 
 ONE = """
 import cutlass.cute as cute
@@ -61,6 +65,14 @@ def test_a_page_covers_what_its_working_code_uses(wiki: Wiki, write_page: WriteP
     write_page("three", "```python runs\nimport cutlass.cute as cute\nx = cute.copy\n```\n")
     shown = {used.name: used.pages for used in coverage(wiki, [kernels], top=4)}
     assert shown == {COPY: ("one", "three"), SMEM: ("one",), PARTITION: ("one",), FROM_TENSOR: ()}
+
+
+def test_the_pages_show_what_cutlass_uses_most(symbols: SymbolTable) -> None:
+    names = [entry["name"] for entry in json.loads(MOST_USED.read_text())]
+    shown = names_shown(Wiki(REPOSITORY / "wiki"), symbols)
+    missing = [name for name in names if name not in shown]
+    assert len(names) == 100
+    assert len(missing) <= 5, missing
 
 
 def test_the_command_lists_what_is_missing(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwiki_ingest.errors import WikiError
-from kwiki_ingest.truth.book import Book, open_book
+from kwiki_ingest.truth.book import open_book
 from kwiki_ingest.truth.fences import ClaimError, Fence
 from kwiki_ingest.truth.references import resolve, uses
 from kwiki_ingest.truth.symbols import Symbol, SymbolTable, load_symbols
@@ -44,12 +44,23 @@ def coverage(wiki: Wiki, kernels: Sequence[Path], top: int) -> list[UsedName]:
     """
     table = load_symbols()
     used = _used(kernels, table)
-    shown = _shown(open_book(wiki, table))
+    shown = names_shown(wiki, table)
     ranked = sorted(used, key=lambda name: (-len(used[name]), -used[name].total(), name))
     return [
-        UsedName(name, len(used[name]), used[name].total(), tuple(sorted(shown[name])))
+        UsedName(name, len(used[name]), used[name].total(), tuple(sorted(shown.get(name, ()))))
         for name in ranked[:top]
     ]
+
+
+def names_shown(wiki: Wiki, table: SymbolTable) -> dict[str, set[str]]:
+    """Every name of the DSL that the pages' working code uses, with the ids of those pages."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for leaf in open_book(wiki, table).leaves:
+        for fence in leaf.fences:
+            if _works(fence):
+                for name in _names(ast.parse(fence.code), table):
+                    found[name].add(leaf.page.front.id)
+    return dict(found)
 
 
 def _used(kernels: Sequence[Path], table: SymbolTable) -> dict[str, Counter[Path]]:
@@ -64,17 +75,6 @@ def _used(kernels: Sequence[Path], table: SymbolTable) -> dict[str, Counter[Path
             found[name][path] += 1
     if not found:
         raise WikiError(f"no Python file under {' or '.join(map(str, kernels))} uses the DSL; name others.")
-    return found
-
-
-def _shown(book: Book) -> dict[str, set[str]]:
-    """The pages whose working code uses each name."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for leaf in book.leaves:
-        for fence in leaf.fences:
-            if _works(fence):
-                for name in _names(ast.parse(fence.code), book.symbols):
-                    found[name].add(leaf.page.front.id)
     return found
 
 
