@@ -11,7 +11,7 @@ from kwiki_kernels.evaluation import Evaluation, Knobs, Record
 from kwiki_kernels.profile.metrics import roofline_metrics
 
 from kwiki_agent.graph import Position
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.report import candidate_table, final_job, markdown_table
 from kwiki_agent.submission import MAX_SOURCE_BYTES
 from kwiki_agent.trials import BASELINE, Trial, history

@@ -55,6 +55,8 @@ class Contract(Record):
     task_name: str
     arch: str
     workloads: tuple[str, ...]
+    representatives: tuple[str, ...] = ()
+    """Workloads that a candidate must do well on before the search times it on all; none: no such step."""
     policy: PolicyName = "tuner"
     model: Model | None = None
     """Who writes kernels, for policies that ask a model."""

@@ -43,6 +43,7 @@ def promote(contract: Contract, incumbent: str | None, batch: list[str], verdict
         ratio
         for trial in measured
         if trial.candidate.id != incumbent
+        and trial.candidate.id in verdicts  # and not merely screened
         and (
             ratio := compare(verdicts[incumbent], verdicts[trial.candidate.id], workloads=contract.workloads)
         )

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from kwiki_agent.contract import AgentError
 
 if TYPE_CHECKING:
-    from kwiki_agent.nodes import Loop
+    from kwiki_agent.loop import Loop
     from kwiki_agent.runs import RunFolder
 
 RUNS_VARIABLE = "KERNEL_RUNS"

@@ -19,7 +19,7 @@ from langgraph.types import Command
 from kwiki_agent import nodes
 from kwiki_agent.budget import timed
 from kwiki_agent.checkpoints import Saver, open_checkpoints
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.state import RunState
 
 

@@ -13,7 +13,8 @@ from kwiki_agent.contract import AgentError
 from kwiki_agent.driving import drive_and_print, locked
 from kwiki_agent.graph import Position, locate
 from kwiki_agent.lookup import parse_knobs
-from kwiki_agent.nodes import Loop, brief_of
+from kwiki_agent.loop import Loop
+from kwiki_agent.nodes import brief_of
 from kwiki_agent.policy import candidate_id
 from kwiki_agent.policy.directions import check_direction
 from kwiki_agent.policy.external import SUBMISSION, Submission, read_submission, write_submission

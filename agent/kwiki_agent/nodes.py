@@ -4,30 +4,24 @@ folder, and returns what changed in the state; run twice from the same checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from kwiki_ingest.lessons.ledger import record
-from kwiki_ingest.search.retrieve import Hit, by_profile, search
-from kwiki_ingest.wiki import Wiki
+from kwiki_ingest.search.retrieve import by_profile, search
 from kwiki_kernels.evaluation import Evaluation, Status
-from kwiki_kernels.executor import Executor
-from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.profile.diagnose import diagnose
 from kwiki_kernels.profile.metrics import metrics_of
-from kwiki_kernels.task import Task
-from langgraph.types import interrupt
 
-from kwiki_agent import __version__
-from kwiki_agent.budget import spent, timed
-from kwiki_agent.contract import MAX_CARDS, Contract
+from kwiki_agent.budget import spent
+from kwiki_agent.cards import cards_to_use
+from kwiki_agent.contract import MAX_CARDS
 from kwiki_agent.decide import Promotion, next_phase, promote
-from kwiki_agent.policy import Brief, Case, NothingProposedError, Policy, Reviewer
+from kwiki_agent.judging import compile_here, job_id, judge, screen
+from kwiki_agent.loop import Loop
+from kwiki_agent.policy import Brief, Case, NothingProposedError
 from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
-from kwiki_agent.runs import TROUBLES, RunFolder
-from kwiki_agent.state import Card, KnobAdvice, RunState, Stage
+from kwiki_agent.runs import TROUBLES
+from kwiki_agent.state import RunState, Stage
 from kwiki_agent.trials import (
     BASELINE,
     Trial,
@@ -37,26 +31,6 @@ from kwiki_agent.trials import (
     history,
     last_verdict,
 )
-
-HELD_OUT = 3
-"""Workloads off the list that a kernel is checked on: the tuner's at the end, those of others each time."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """What the nodes work with. `builder` compiles here; `executor` judges, here or elsewhere."""
-
-    run: RunFolder
-    contract: Contract
-    task: Task
-    wiki: Wiki
-    policy: Policy
-    builder: Executor
-    executor: Executor
-    say: Callable[[str], None]
-    """Takes one line of progress."""
-    reviewer: Reviewer | None = None
-    """May veto what the rule promotes."""
 
 
 def prepare(state: RunState, loop: Loop) -> RunState:
@@ -75,7 +49,7 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
     query = query_for(state["stage"], loop.task, state.get("metrics", {}))
     hits = search(loop.wiki, query, arch=loop.contract.arch, k=MAX_CARDS, store="chroma")
     selected = by_profile(loop.wiki, state.get("metrics", {}), loop.contract.arch)
-    cards = _cards_to_use([*selected, *hits], loop.task)
+    cards = cards_to_use([*selected, *hits], loop.task)
     loop.run.append_line(
         "retrievals.jsonl",
         {
@@ -128,13 +102,9 @@ def brief_of(state: RunState, loop: Loop) -> Brief:
 
 def build(state: RunState, loop: Loop) -> RunState:
     """Compile the batch here, for the run's architecture: what does not build never reaches a GPU."""
-    candidates = [loop.run.candidate(candidate_id) for candidate_id in state["batch"]]
-    with timed(loop.run, "build", f"round {state['round']}"):
-        verdicts = _judge(loop.builder, _job(state, loop, candidates, stage="build")) if candidates else []
-    for verdict in verdicts:
-        loop.run.save_build(verdict)
+    verdicts = compile_here(state, loop, state["batch"]) if state["batch"] else []
     survivors = [verdict.candidate_id for verdict in verdicts if verdict.status is Status.UNMEASURED]
-    loop.say(f"build: {len(survivors)} of {len(candidates)} compiled")
+    loop.say(f"build: {len(survivors)} of {len(state['batch'])} compiled")
     return {"survivors": survivors}
 
 
@@ -150,21 +120,16 @@ def check(state: RunState, loop: Loop) -> RunState:
     if not loop.executor.measures(loop.contract.arch):
         loop.say(f"check: no GPU for {loop.contract.arch}, nothing is run")
         return {}
-    if not state["survivors"] and not confirming:
+    survivors = screen(state, loop, state["survivors"])
+    if not survivors and not confirming:
         return {}
     standing = [state.get("incumbent"), default_candidate(loop.run, loop.task) if confirming else None]
-    ids = dict.fromkeys([*state["survivors"], *filter(None, standing)])
-    candidates = [loop.run.candidate(candidate_id) for candidate_id in ids]
-    is_first = not any(job != _job_id(state, loop, "judge") for job in loop.run.judged_jobs())
+    is_first = not any(job != job_id(state, loop, "judge") for job in loop.run.judged_jobs())
     baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if is_first else ()
-    job = _job(state, loop, candidates, stage="judge", baselines=baselines)
-    loop.run.save_job(job)
-    with timed(loop.run, "judge", f"round {state['round']}"):
-        verdicts = _judge(loop.executor, job)
-    loop.run.save_evaluations(job.id, verdicts)
+    verdicts = judge(state, loop, [*survivors, *filter(None, standing)], baselines=baselines)
     wrong = sum(verdict.status not in (Status.PASSED, Status.UNMEASURED) for verdict in verdicts)
     loop.say(f"check: {len(verdicts) - wrong} of {len(verdicts)} right")
-    return {"job_id": job.id}
+    return {"job_id": job_id(state, loop, "judge")}
 
 
 def measure(state: RunState, loop: Loop) -> RunState:
@@ -262,68 +227,6 @@ def finish(state: RunState, loop: Loop) -> RunState:
     report = write_report(loop.run, loop.task, state)
     loop.say(f"report: {report}")
     return {}
-
-
-def _judge(executor: Executor, job: Job) -> list[Evaluation]:
-    """Submit once, collect, and interrupt the graph while the answer is not there."""
-    verdicts = executor.collect(job.id)
-    if verdicts is None:
-        executor.submit(job)
-        verdicts = executor.collect(job.id)
-    while verdicts is None:
-        interrupt({"waiting_for": job.id, "executor": executor.name})
-        verdicts = executor.collect(job.id)
-    return verdicts
-
-
-def _job(
-    state: RunState, loop: Loop, candidates: list[Candidate], *, stage: str, baselines: tuple[str, ...] = ()
-) -> Job:
-    confirming = state["phase"] == "confirm" and stage == "judge"
-    return Job.model_validate(
-        {
-            "id": _job_id(state, loop, stage),
-            "task_files": loop.task.files,
-            "workload_uuids": loop.contract.workloads,
-            "arch": loop.contract.arch,
-            "candidates": candidates,
-            "baselines": baselines,
-            "stage": stage,
-            "held_out": HELD_OUT if state["phase"] == "confirm" or loop.contract.policy != "tuner" else 0,
-            "seed": loop.contract.seed * 1000 + state["round"],
-            "protocol": loop.contract.protocol.interleaved() if confirming else loop.contract.protocol,
-            "kernel_wiki_version": __version__,
-        }
-    )
-
-
-def _job_id(state: RunState, loop: Loop, stage: str) -> str:
-    return f"{loop.run.id}.r{state['round']:03d}.{stage}"
-
-
-def _cards_to_use(hits: list[Hit], task: Task) -> list[Card]:
-    """At most MAX_CARDS different pages; pages of another operator family are no help."""
-    cards: dict[str, Card] = {}
-    for hit in hits:
-        if hit.op in (None, "any", task.definition.op_type):
-            cards.setdefault(hit.page_id, _card(hit))
-    return list(cards.values())[:MAX_CARDS]
-
-
-def _card(hit: Hit) -> Card:
-    return {
-        "id": hit.page_id,
-        "title": hit.title,
-        "status": str(hit.status),
-        "confidence": str(hit.confidence),
-        "text": hit.claim or hit.text,
-        "knobs": [_advice(knob.model_dump()) for knob in hit.knobs],
-    }
-
-
-def _advice(knob: dict[str, object]) -> KnobAdvice:
-    value = knob["value"]
-    return {**knob, "value": list(value) if isinstance(value, tuple) else value}  # type: ignore[typeddict-item]
 
 
 def _stage(trials: list[Trial]) -> Stage:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract, PolicyName
 from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Policy, Reviewer
 from kwiki_agent.policy.accounting import Models, check_key, check_prices
 from kwiki_agent.policy.external import External

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from kwiki_agent.doors import RUNS_VARIABLE
 from kwiki_agent.driving import locked
 from kwiki_agent.graph import Step, assemble, run_step
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.progress import Progress
 from kwiki_agent.runs import RunFolder, open_run
 from kwiki_agent.start import make_loop, new_run

@@ -130,17 +130,27 @@ def last_verdict(run: RunFolder, candidate_id: str) -> tuple[Evaluation | None, 
 
 
 def _measured_scores(run: RunFolder) -> dict[str, tuple[float, str]]:
-    """Candidate id to (score, job id), by chaining jobs through the anchors they share."""
-    workloads = run.contract.workloads
+    """Candidate id to (score, job id), by chaining jobs through the anchors they share.
+
+    A candidate that was timed on the representative workloads alone is scored by those.
+    """
+    contract = run.contract
     scores: dict[str, tuple[float, str]] = {BASELINE: (1.0, "")}
+    screened: dict[str, tuple[float, str]] = {}
     for job_id in run.judged_jobs():
         verdicts = digests(run, job_id)
         anchor = next((verdicts[name] for name in (BASELINE, *reversed(scores)) if name in verdicts), None)
         for candidate_id, verdict in verdicts.items():
-            if candidate_id in scores or not verdict.median_us.keys() >= set(workloads):
+            timed = verdict.median_us.keys()
+            if candidate_id in scores:
+                continue
+            if anchor and contract.representatives and timed == set(contract.representatives):
+                ratio = anchor.geomean_us(timed) / verdict.geomean_us(timed)
+                screened[candidate_id] = (scores[anchor.candidate_id][0] * ratio, job_id)
+            if not timed >= set(contract.workloads):
                 continue
             anchor = anchor or verdict
             anchor_score, _ = scores.setdefault(anchor.candidate_id, (1.0, job_id))
-            ratio = anchor.geomean_us(workloads) / verdict.geomean_us(workloads)
+            ratio = anchor.geomean_us(contract.workloads) / verdict.geomean_us(contract.workloads)
             scores[candidate_id] = (anchor_score * ratio, job_id)
-    return scores
+    return screened | scores

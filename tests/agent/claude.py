@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.claude import Claude
 from kwiki_agent.policy.reviewer import ModelReviewer
 from kwiki_agent.scripted_model import Call, ScriptedModel, Turn

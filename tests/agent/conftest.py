@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kwiki_agent import __version__
 from kwiki_agent.contract import Contract
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import RunFolder, create_run
 from kwiki_ingest.index.sync import sync

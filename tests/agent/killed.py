@@ -15,7 +15,7 @@ from typing import Any
 from kwiki_agent import __version__, graph
 from kwiki_agent.contract import Contract
 from kwiki_agent.graph import STEPS, Step, drive
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import RunFolder, create_run
 from kwiki_agent.state import RunState

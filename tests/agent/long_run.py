@@ -17,7 +17,7 @@ from kwiki_agent import __version__
 from kwiki_agent.budget import spent
 from kwiki_agent.contract import Contract
 from kwiki_agent.graph import drive
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import create_run
 from kwiki_ingest.index.sync import sync

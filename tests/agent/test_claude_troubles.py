@@ -9,7 +9,7 @@ import pytest
 from kwiki_agent.cli import main
 from kwiki_agent.contract import RunStoppedError
 from kwiki_agent.graph import drive
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.endpoint import MAX_CUTS, MAX_RETRIES
 from kwiki_agent.scripted_model import Call, Cut, Fail, Say, call
 from kwiki_agent.trials import history

@@ -12,7 +12,7 @@ from kwiki_agent.brief import brief_document, brief_text
 from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import drive, locate
 from kwiki_agent.hand_in import hand_in
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy.external import SUBMISSION, External
 from kwiki_agent.submission import Draft, read_kernel
 from kwiki_agent.trials import history

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import STEPS, drive
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.trials import history
 from kwiki_ingest.search.retrieve import search
 from kwiki_kernels.evaluation import Evaluation

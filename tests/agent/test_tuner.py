@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import drive
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Brief
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.state import Card, KnobAdvice

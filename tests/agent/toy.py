@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 
 import numpy as np
-from kwiki_agent.nodes import Loop
+from kwiki_agent.loop import Loop
 from kwiki_kernels.evaluation import (
     Environment,
     Evaluation,
