@@ -44,7 +44,8 @@ pre {{ padding: .8rem; overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; }}
-th {{ background: var(--soft); white-space: nowrap; }}
+th, td:first-child {{ white-space: nowrap; }}
+th {{ background: var(--soft); }}
 img {{ max-width: 100%; background: #fff; border-radius: 6px; }}
 </style>
 </head>
