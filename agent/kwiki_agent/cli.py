@@ -200,6 +200,10 @@ def _add_contract_options(run: argparse.ArgumentParser) -> None:
     contract = run.add_argument_group("contract", "what nothing in the loop can change")
     contract.add_argument("--language", choices=("CuTe-DSL", "Triton"), help="take kernels in this one alone")
     contract.add_argument("--imports", metavar="NAME,NAME", help="packages that kernels may import")
+    contract.add_argument(
+        "--screen", type=_positive, default=0, metavar="N",
+        help="time candidates on N representative workloads first, on all only where they hold their own",
+    )  # fmt: skip
     contract.add_argument("--min-gain", type=float, metavar="X", help="promote above 1 + X (default 0.005)")
     contract.add_argument("--max-judge", type=float, metavar="S", help="seconds of building and judging")
     contract.add_argument(

@@ -60,6 +60,7 @@ def _run(args: argparse.Namespace) -> int:
         runs_dir=args.runs,
         arch=args.arch,
         workloads=args.workloads,
+        screen=args.screen,
         run_id=args.id,
         wiki=args.wiki,
         policy=args.policy,

@@ -62,6 +62,20 @@ def choose_workloads(task: Task, asked: str) -> tuple[str, ...]:
     return uuids
 
 
+def choose_representatives(task: Task, uuids: Sequence[str], n: int) -> tuple[str, ...]:
+    """`n` of these workloads, from the smallest to the largest by bytes moved, evenly spaced between."""
+    if n >= len(uuids):
+        return ()
+    definition = task.definition
+    by_size = sorted(uuids, key=lambda uuid: definition.bytes_moved(_axes(task, uuid)))
+    steps = [round(i * (len(by_size) - 1) / max(n - 1, 1)) for i in range(n)]
+    return tuple(by_size[-1] if n == 1 else by_size[step] for step in steps)
+
+
+def _axes(task: Task, uuid: str) -> dict[str, int]:
+    return task.definition.axis_values(task.workload(uuid).axes)
+
+
 def choose_arch(asked: str | None) -> str:
     """The architecture asked for, else this machine's, else the one to compile for without a GPU.
 

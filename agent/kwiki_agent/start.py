@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract, PolicyName
-from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs
+from kwiki_agent.lookup import choose_arch, choose_representatives, choose_workloads, find_task, parse_knobs
 from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Policy, Reviewer
 from kwiki_agent.policy.accounting import Models, check_key, check_prices
@@ -30,6 +30,7 @@ def new_run(
     runs_dir: Path,
     arch: str | None = None,
     workloads: str = "all",
+    screen: int = 0,
     run_id: str | None = None,
     wiki: Path | None = None,
     policy: PolicyName = "tuner",
@@ -48,6 +49,7 @@ def new_run(
     """Check what was asked, freeze it in a contract and make the run folder.
 
     Args:
+        screen: time candidates on so many representative workloads first; 0: on all at once.
         models: for policies that ask any.
         limits: budgets and constraints by the contract's names; the others stay at their defaults.
 
@@ -63,13 +65,15 @@ def new_run(
     if policy == "claude":
         check_key()
         check_prices(limits, models)
+    uuids = choose_workloads(task, workloads)
     now = dt.datetime.now(dt.UTC)
     contract = _contract(
         run_id=run_id or f"{task.name}-{arch}-{now:%Y%m%d-%H%M%S}-s{seed}",
         task_dir=str(folder),
         task_name=task.name,
         arch=arch,
-        workloads=choose_workloads(task, workloads),
+        workloads=uuids,
+        representatives=choose_representatives(task, uuids, screen),
         policy=policy,
         max_candidates=max_candidates,
         batch=batch,

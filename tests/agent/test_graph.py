@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import STEPS, drive
+from kwiki_agent.lookup import choose_representatives
 from kwiki_agent.loop import Loop
 from kwiki_agent.trials import history
 from kwiki_ingest.search.retrieve import search
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
+from kwiki_kernels.task import load_task
 
 from tests.agent.toy import FormulaExecutor, MakeLoop
 
@@ -177,3 +180,32 @@ def test_a_contract_that_was_changed_refuses_to_go_on(make_toy_loop: MakeLoop, a
     if not also_the_note:
         executor.open = True
         assert drive(loop) is None
+
+
+def test_what_is_slower_on_representative_workloads_is_never_timed_on_all(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(representatives=("n64",), max_candidates=16)
+    drive(loop)
+    screens = [job for job in loop.run.judged_jobs() if job.endswith(".screen")]
+    assert screens, "from the second round on candidates are screened"
+    left_out = 0
+    for job in screens:
+        screened = loop.run.evaluations(job)
+        timed = loop.run.evaluations(job.replace(".screen", ".judge"))
+        assert {result.uuid for v in screened.values() for result in v.results} == {"n64"}
+        for name in screened.keys() - timed.keys():
+            left_out += 1
+            trial = next(trial for trial in history(loop.run) if trial.candidate.id == name)
+            assert trial.kind == "measured"
+    assert left_out
+    for line in loop.run.lines("promotions.jsonl"):
+        verdicts = [v for j in loop.run.judged_jobs() for v in loop.run.evaluations(j).values()]
+        whole = [v for v in verdicts if v.candidate_id == line["candidate"] and len(v.results) == 3]
+        assert whole, "promotion needs all workloads"
+
+
+def test_representatives_span_the_sizes(task_dir: Path) -> None:
+    task = load_task(task_dir)
+    uuids = ("n64", "n1", "n1024")
+    assert choose_representatives(task, uuids, 2) == ("n1", "n1024")
+    assert choose_representatives(task, uuids, 1) == ("n1024",)
+    assert choose_representatives(task, uuids, 3) == ()
