@@ -16,7 +16,7 @@ CLAIMS = {
     "mbarrier-ready": "What does waiting at an mbarrier cost whose phase is over already?",
     "mbarrier-hand-over": "How long do two warps take to give each other the turn once, by mbarriers?",
     "fence-proxy": "What does a fence between generic and asynchronous proxy cost?",
-    "fence-gpu": "What does a fence for the whole GPU cost against one for the CTA?",
+    "fence-gpu": "What does a fence after a store cost, for the CTA and for the whole GPU?",
     "barrier-cluster": "What does a barrier of the cluster cost, by its number of CTAs?",
     "barrier-cluster-relaxed": "Which part of it is the release of writes, which a relaxed arrival skips?",
 }
@@ -24,7 +24,7 @@ LOOPS = 256
 
 
 @cute.jit
-def turn(kind: cutlass.Constexpr, warps: cutlass.Constexpr, barriers: cute.Pointer, phase: Int32):  # noqa: PLR0912
+def turn(kind: cutlass.Constexpr, warps: cutlass.Constexpr, barriers: cute.Pointer, place, phase: Int32):  # noqa: PLR0912
     """One meeting of the kind."""
     tidx, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(tidx // 32)
@@ -50,10 +50,12 @@ def turn(kind: cutlass.Constexpr, warps: cutlass.Constexpr, barriers: cute.Point
                 cute.arch.mbarrier_arrive(barriers + 1)
     elif cutlass.const_expr(kind == "fence-proxy"):
         cute.arch.fence_proxy("async.shared", space="cta")
-    elif cutlass.const_expr(kind == "fence-cta"):
-        cute.arch.fence_acq_rel_cta()
-    elif cutlass.const_expr(kind == "fence-gpu"):
-        cute.arch.fence_acq_rel_gpu()
+    elif cutlass.const_expr(kind.startswith("store")):
+        cute.arch.inline_ptx("st.volatile.global.s32 [{$r0}], {$r1};", read_only_args=[place, phase])
+        if cutlass.const_expr("cta" in kind):
+            cute.arch.fence_acq_rel_cta()
+        if cutlass.const_expr("gpu" in kind):
+            cute.arch.fence_acq_rel_gpu()
     elif cutlass.const_expr(kind == "cluster"):
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
@@ -82,9 +84,10 @@ def meet(
     if cutlass.const_expr(ctas > 1):
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
+    place = (cycles + 32 + tidx).toint()  # for stores: a word of its own for each thread
     start = cute.arch.clock()
     for i in cutlass.range(loops, unroll=4):
-        turn(kind, warps, barriers, i & 1)
+        turn(kind, warps, barriers, place, i & 1)
     elapsed = cute.arch.clock() - start
     if cutlass.const_expr(ctas > 1):
         cute.arch.cluster_arrive()
@@ -113,11 +116,10 @@ CASES = [
     *(("barrier-cta", "cta", warps, 1) for warps in (1, 2, 4, 8, 16, 32)),
     *(("barrier-named", "named", warps, 1) for warps in (4, 8, 16, 32)),
     *(("mbarrier-cta", "mbarrier", warps, 1) for warps in (1, 4, 8, 32)),
-    ("mbarrier-ready", "ready", 4, 1),
+    *(("mbarrier-ready", "ready", warps, 1) for warps in (1, 4, 8)),
     ("mbarrier-hand-over", "hand-over", 2, 1),
     ("fence-proxy", "fence-proxy", 4, 1),
-    ("fence-gpu", "fence-cta", 4, 1),
-    ("fence-gpu", "fence-gpu", 4, 1),
+    *(("fence-gpu", kind, 4, 1) for kind in ("store", "store, fence cta", "store, fence gpu")),
     *(("barrier-cluster", "cluster", 4, ctas) for ctas in (2, 4, 8)),
     *(("barrier-cluster-relaxed", "cluster-relaxed", 4, ctas) for ctas in (2, 4, 8)),
 ]
@@ -129,8 +131,8 @@ def compile_kernels() -> list[Kernel]:
 
 def measure(kernels: list[Kernel], bench: Bench) -> None:
     for kernel, (claim, kind, warps, ctas) in zip(kernels, CASES, strict=True):
-        cycles = torch.zeros(warps, dtype=torch.int32, device="cuda")
-        samples = bench.samples(lambda: kernel(cycles, LOOPS), cycles)  # noqa: B023
+        cycles = torch.zeros(32 + 32 * warps, dtype=torch.int32, device="cuda")
+        samples = bench.samples(lambda: kernel(cycles, LOOPS), cycles[:warps])  # noqa: B023
         setting = {"kind": kind, "warps": warps, "ctas": ctas, "turns": LOOPS}
         bench.report(claim, setting, turn_cycles=[sample / LOOPS for sample in samples])
 

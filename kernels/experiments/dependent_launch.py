@@ -87,26 +87,28 @@ def compile_kernels() -> dict[str, Kernel]:
 
 
 def measure(kernels: dict[str, Kernel], bench: Bench) -> None:
-    def link_us(name: str, elements: int) -> list[float]:
-        x, weight, y = (torch.full((elements,), value, device="cuda") for value in (1.0, 2.0, 0.0))
-        kernels[name](x, weight, y, elements)
-        if not torch.all(x == 2.0**LINKS):
-            raise RuntimeError(f"the chain '{name}' computed wrong values: its times are worthless")
-        x.fill_(1.0)
-        weight.fill_(1.0)
-        samples = bench.replay_us(partial(kernels[name], x, weight, y, elements), repeats=2)
-        return [us / LINKS for us in samples]
+    def report(claim: str, names: tuple[str, ...], elements: int) -> None:
+        calls = {}
+        for name in names:
+            x, weight, y = (torch.full((elements,), value, device="cuda") for value in (1.0, 2.0, 0.0))
+            kernels[name](x, weight, y, elements)
+            if not torch.all(x == 2.0**LINKS):
+                raise RuntimeError(f"the chain '{name}' computed wrong values: its times are worthless")
+            x.fill_(1.0)
+            weight.fill_(1.0)
+            calls[name] = partial(kernels[name], x, weight, y, elements)
+        for name, samples in bench.compare_nodes_us(calls, repeats=2).items():
+            setting = {"variant": name, "elements": elements}
+            bench.report(claim, setting, link_us=[us / LINKS for us in samples])
 
     for claim, names in (
         ("pdl-attribute", ("plain", "attribute")),
         ("pdl-trigger", ("attribute", "trigger")),
         ("pdl-prologue", ("attribute", "attribute, early weight", "trigger", "trigger, early weight")),
     ):
-        for name in names:
-            bench.report(claim, {"variant": name, "elements": 1 << 18}, link_us=link_us(name, 1 << 18))
+        report(claim, names, 1 << 18)
     for elements in SIZES:
-        for name in ("plain", "trigger, early weight"):
-            bench.report("pdl-size", {"variant": name, "elements": elements}, link_us=link_us(name, elements))
+        report("pdl-size", ("plain", "attribute", "trigger, early weight"), elements)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopper_gemm import Gemm, compile_gemm, launch, operands
+from gemm_bench import RESIDENT, compare, compile_gemms
+from hopper_gemm import Gemm
 from kwiki_kernels.experiment import Bench, Kernel, main
 
 CLAIMS = {
@@ -13,16 +14,16 @@ CLAIMS = {
     "ping-pong-epilogue": "Which is faster where the epilogue is costly, as with stores from registers?",
 }
 GEMMS = [
-    Gemm(tile=(128, 256, 64), stages=4, group_m=8),
-    Gemm(tile=(128, 128, 64), stages=6, group_m=8),
-    Gemm(tile=(64, 256, 64), stages=5, group_m=16, ping_pong=True),
-    Gemm(tile=(128, 128, 64), stages=6, group_m=8, ping_pong=True),
+    Gemm(tile=(128, 256, 64), stages=4, group_m=16),
+    Gemm(tile=(128, 128, 64), stages=4, group_m=16),
+    Gemm(tile=(64, 256, 64), stages=4, group_m=16, ping_pong=True),
+    Gemm(tile=(128, 128, 64), stages=4, group_m=16, ping_pong=True),
 ]
 DIRECT = [replace(gemm, epilogue="direct") for gemm in GEMMS]
 
 
 def compile_kernels() -> dict[Gemm, Kernel]:
-    return {gemm: compile_gemm(gemm) for gemm in GEMMS + DIRECT}
+    return compile_gemms(GEMMS + DIRECT)
 
 
 def measure(kernels: dict[Gemm, Kernel], bench: Bench) -> None:
@@ -32,16 +33,7 @@ def measure(kernels: dict[Gemm, Kernel], bench: Bench) -> None:
         ("ping-pong-short-k", GEMMS, 256),
         ("ping-pong-epilogue", DIRECT, 1024),
     ):
-        a, b = operands(8192, 8192, k)
-        for gemm in gemms:
-            call, _ = launch(gemm, kernels[gemm], a, b)
-            samples = bench.time_us(call, iterations=12)
-            setting = {"m": 8192, "n": 8192, "k": k, "tile": gemm.tile, "stages": gemm.stages}
-            setting |= {
-                "schedule": "ping-pong" if gemm.ping_pong else "cooperative",
-                "epilogue": gemm.epilogue,
-            }
-            bench.report(claim, setting, tflops=[2 * 8192 * 8192 * k / us / 1e6 for us in samples])
+        compare(bench, claim, kernels, [(gemm, RESIDENT) for gemm in gemms], (8192, 8192, k))
 
 
 if __name__ == "__main__":

@@ -7,18 +7,14 @@ tile; there is no code for ragged edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.utils.hopper_helpers as sm90
-import torch
 from cutlass import BFloat16, Float32, Int32, cute, pipeline
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
 from cutlass.tensor_utils import LayoutEnum
-from kwiki_kernels.experiment import Kernel
 
 CONSUMERS, WARPGROUP, EPILOGUE_N, EPILOGUE_STAGES = 2, 128, 32, 2
 ROW = LayoutEnum.ROW_MAJOR
@@ -322,7 +318,7 @@ class Gemm:
                 tile_m, tile_n, split = self.place(work, tiles_m, tiles_n)
                 order.wait(turn)
                 state, done = self.multiply(mainloop, state, tiled_mma, tCrA, tCrB, acc, total, k_tiles)
-                order.arrive(turn)  # the other may issue products while ours drain
+                turn = order.arrive(turn)  # the other may issue products while ours drain
                 self.drain(mainloop, done)
                 state = self.skip(state, k_tiles)
                 order.wait(turn)
@@ -333,7 +329,7 @@ class Gemm:
                     if warp_idx % 4 == 0:  # the buffers go to the other warpgroup
                         cute.arch.cp_async_bulk_wait_group(0, read=True)
                     pipeline.NamedBarrier(barrier_id=1, num_threads=WARPGROUP).arrive_and_wait()
-                order.arrive(turn)
+                turn = order.arrive(turn)
             if warp_idx % 4 == 0:
                 cute.arch.cp_async_bulk_wait_group(0)
 
@@ -375,41 +371,3 @@ class Gemm:
         acc = cute.make_rmem_tensor(shape, Float32)
         total = cute.make_rmem_tensor(shape, Float32) if self.promote else acc
         return tCrA, tCrB, acc, total
-
-
-def compile_gemm(gemm: Gemm) -> Kernel:
-    out = Float32 if gemm.epilogue == "partial" else BFloat16
-    return Kernel(gemm, gemm.dtype, gemm.dtype, out, 1, 1, 1, 1)
-
-
-def operands(m: int, n: int, k: int, dtype: type = BFloat16) -> tuple[torch.Tensor, torch.Tensor]:
-    """A [m, k] and B [n, k] of normal values, so that the power drawn is that of real work."""
-    torch_dtype = torch.bfloat16 if dtype is BFloat16 else torch.float8_e4m3fn
-    a, b = (torch.randn(rows, k, device="cuda").to(torch_dtype) for rows in (m, n))
-    return a, b
-
-
-def launch(
-    gemm: Gemm, kernel: Kernel, a: torch.Tensor, b: torch.Tensor, ctas: int = 132, tolerance: float = 0.02
-) -> tuple[Callable[[], None], torch.Tensor]:
-    """A call of the kernel on at most `ctas` CTAs (all tiles at once if 0), and its output.
-
-    Raises:
-        RuntimeError: the relative error of the product exceeds `tolerance`.
-    """
-    m, k = a.shape
-    n = b.shape[0]
-    dtype = torch.float32 if gemm.epilogue == "partial" else torch.bfloat16
-    c = torch.zeros(gemm.splits * m, n, dtype=dtype, device="cuda")
-    size = gemm.cluster[0] * gemm.cluster[1]
-    works = m // gemm.tile[0] * (n // gemm.tile[1]) * gemm.splits // size
-    clusters = min(works, (ctas or works * size) // size)
-    call = partial(kernel, a, b, c, m, n, k, clusters)
-    call()
-    got = c.view(gemm.splits, m, n).float().sum(0) if gemm.splits > 1 else c.float()
-    rows = slice(0, min(m, 2048))
-    expected = a[rows].float() @ b.float().T
-    error = float((got[rows] - expected).norm() / expected.norm())
-    if not error < tolerance:
-        raise RuntimeError(f"{gemm}: relative error {error:.3g}; the times of a wrong product are worthless")
-    return call, c

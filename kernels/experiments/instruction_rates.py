@@ -23,8 +23,8 @@ INSTRUCTIONS = {
     "ex2-bf16x2": ("Does packed bfloat16 double the rate of exp2?", "ex2.approx.ftz.bf16x2 {w}, {r};"),
     "rsqrt-f32": ("How many reciprocal square roots per clock?", "rsqrt.approx.ftz.f32 {w}, {r};"),
     "tanh-f32": ("How many hardware tanh per clock?", "tanh.approx.f32 {w}, {r};"),
-    "div-full-f32": ("What does an approximate Float32 division cost?", "div.full.f32 {w}, {r}, {c};"),
-    "div-rn-f32": ("What does an IEEE Float32 division cost?", "div.rn.f32 {w}, {r}, {c};"),
+    "div-full-f32": ("What does an approximate Float32 division cost?", "div.full.f32 {w}, {c}, {r};"),
+    "div-rn-f32": ("What does an IEEE Float32 division cost?", "div.rn.f32 {w}, {c}, {r};"),
     "cvt-bf16x2": (
         "How fast are two Float32 packed into bfloat16?",
         "cvt.rn.bf16x2.f32 {w}, {r}, {c};",
@@ -53,7 +53,7 @@ INSTRUCTIONS = {
     "match-any": ("How fast is match.any?", "match.any.sync.b32 {w}, {r}, -1;"),
 }
 CLAIMS = {f"rate-{name}": question for name, (question, _) in INSTRUCTIONS.items()}
-CHAINS, BODY, LOOPS = 8, 32, 64
+CHAINS, BODY, LOOPS = 8, 128, 16
 """Chains per thread, instructions in the body of the loop, turns of the loop."""
 WARPS = 32
 

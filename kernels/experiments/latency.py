@@ -18,7 +18,7 @@ CLAIMS = {
     "latency-smem": "How many cycles does a dependent load from shared memory take?",
     "latency-dsmem": "How many cycles does a dependent load from another CTA's shared memory take?",
 }
-HOPS = 1024
+HOPS = 4096
 SMEM_WORDS = 1024
 LINE_BYTES = 128
 PAGE_BYTES = 2 << 20
@@ -26,16 +26,21 @@ PAGE_BYTES = 2 << 20
 
 @cute.kernel
 def chase_global(cursor: cute.Pointer, cycles: cute.Pointer, hops: Int32, cache: cutlass.Constexpr):
-    """Follow addresses for `hops` loads from the one in `cursor`; the next call goes on from there."""
+    """Follow addresses from the one in `cursor`, the next call from where this one ends.
+
+    The first of two rounds warms up: a launch finds L1 empty.
+    """
     place = cute.make_tensor(cursor, cute.make_layout(1))
-    at = place[0]
-    start = cute.arch.clock()
-    for _ in cutlass.range(hops, unroll=16):
-        at = cute.arch.inline_ptx(
-            f"ld.global.{cache}.s64 {{$w0}}, [{{$r0}}];", write_only_types=[Int64], read_only_args=[at]
-        )
+    at, elapsed = place[0], Int32(0)
+    for _ in cutlass.range(2, unroll=1):
+        start = cute.arch.clock()
+        for _ in cutlass.range(hops, unroll=16):
+            at = cute.arch.inline_ptx(
+                f"ld.global.{cache}.s64 {{$w0}}, [{{$r0}}];", write_only_types=[Int64], read_only_args=[at]
+            )
+        elapsed = cute.arch.clock() - start
     place[0] = at
-    cute.make_tensor(cycles, cute.make_layout(1))[0] = cute.arch.clock() - start
+    cute.make_tensor(cycles, cute.make_layout(1))[0] = elapsed
 
 
 @cute.jit
@@ -103,7 +108,10 @@ def compile_kernels() -> dict[str, Kernel]:
 
 
 def chain(nodes: int, stride_bytes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Memory that holds a closed chain over `nodes` places in random order, and a cursor at its start."""
+    """Memory that holds a closed chain over `nodes` places in random order, and a cursor at its start.
+
+    With at most as many nodes as there are hops, each has been loaded before it is timed.
+    """
     memory = torch.empty(nodes * stride_bytes // 8, dtype=torch.int64, device="cuda")
     order = torch.randperm(nodes, device="cuda")
     # Another line in each page, or all of them would fall into the same set of a cache.
@@ -115,18 +123,17 @@ def chain(nodes: int, stride_bytes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def measure(kernels: dict[str, Kernel], bench: Bench) -> None:
     cycles = torch.zeros(2, dtype=torch.int32, device="cuda")
-    for claim, cache, nodes, stride in (
-        ("latency-l1", "ca", 128, LINE_BYTES),
-        ("latency-l2", "cg", 1 << 16, LINE_BYTES),
-        ("latency-hbm", "cg", 1 << 23, LINE_BYTES),
-        ("latency-tlb", "cg", 1 << 15, PAGE_BYTES),
+    for claim, cache, nodes, stride, hops in (
+        ("latency-l1", "ca", 128, LINE_BYTES, HOPS),
+        ("latency-l2", "cg", 1 << 12, LINE_BYTES, HOPS),
+        ("latency-hbm", "cg", 1 << 23, LINE_BYTES, HOPS),
+        ("latency-tlb", "cg", 1 << 15, PAGE_BYTES, 512),  # few enough that no place is seen again
     ):
         memory, cursor = chain(nodes, stride)
         kernel: Any = kernels[cache]
-        kernel(cursor, cycles, HOPS)  # warms up
-        samples = bench.samples(lambda: kernel(cursor, cycles, HOPS), cycles[:1])  # noqa: B023
-        setting = {"nodes": nodes, "stride_bytes": stride, "hops": HOPS, "cache": cache}
-        bench.report(claim, setting, latency_cycles=[sample / HOPS for sample in samples])
+        samples = bench.samples(lambda: kernel(cursor, cycles, hops), cycles[:1])  # noqa: B023
+        setting = {"nodes": nodes, "stride_bytes": stride, "hops": hops, "cache": cache}
+        bench.report(claim, setting, latency_cycles=[sample / hops for sample in samples])
         del memory
     for name in ("smem", "dsmem"):
         samples = bench.samples(lambda: kernels[name](cycles, HOPS), cycles[:1])  # noqa: B023

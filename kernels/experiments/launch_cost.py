@@ -78,21 +78,23 @@ def compile_kernels() -> dict[tuple[int, int, int], Kernel]:
 
 def measure(kernels: dict[tuple[int, int, int], Kernel], bench: Bench) -> None:
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
-    for claim, ctas, threads, smem_bytes, cluster in CASES:
-        call = partial(kernels[threads, smem_bytes, cluster], out, 0, ctas)
-        samples = bench.replay_us(call, repeats=REPEATS)
+    calls = {
+        case: partial(kernels[threads, smem_bytes, cluster], out, 0, ctas)
+        for case, (_, ctas, threads, smem_bytes, cluster) in enumerate(CASES)
+    }
+    for case, samples in bench.compare_nodes_us(calls, repeats=REPEATS).items():
+        claim, ctas, threads, smem_bytes, cluster = CASES[case]
         setting = {"ctas": ctas, "threads": threads, "smem_bytes": smem_bytes, "cluster": cluster}
         bench.report(claim, setting, node_us=samples)
 
     small, copy = (torch.zeros(1024, dtype=torch.int32, device="cuda") for _ in range(2))
-    for name, call in (
-        ("kernel", partial(torch.neg, small, out=copy)),
-        ("memcpy", partial(copy.copy_, small)),
-        ("memset", copy.zero_),
-    ):
-        bench.report(
-            "launch-copy-node", {"node": name, "bytes": 4096}, node_us=bench.replay_us(call, repeats=REPEATS)
-        )
+    nodes = {
+        "kernel": partial(torch.neg, small, out=copy),
+        "memcpy": partial(copy.copy_, small),
+        "memset": copy.zero_,
+    }
+    for name, samples in bench.compare_nodes_us(nodes, repeats=REPEATS).items():
+        bench.report("launch-copy-node", {"node": name, "bytes": small.nbytes}, node_us=samples)
     large, copy = (torch.zeros(1 << 28, dtype=torch.int32, device="cuda") for _ in range(2))
     for name, call in (
         ("kernel", partial(torch.neg, large, out=copy)),

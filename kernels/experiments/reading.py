@@ -18,6 +18,7 @@ L1_HINTS = {
     "normal": {},
     "no-allocate": {"l1c_evict_priority": EVICTION.NO_ALLOCATE},
     "constant": {"invariant": True},
+    "skip": {"load_cache_mode": nvgpu.LoadCacheMode.GLOBAL},
     "prefetch-256": {"l2_prefetch_size": nvgpu.L2PrefetchSize.SIZE_256B},
 }
 

@@ -102,14 +102,15 @@ def sum_again(
     bidx, _, _ = cute.arch.block_idx()
     slots = cutlass.memory.SmemAllocator().allocate_tensor(Float32, cute.make_layout(1024), 128)
     threads = 32 * warps * ctas
-    value = Float32(1.0)
+    # From memory, or the compiler sees that all lanes hold the same and leaves shuffles out.
+    value = cute.make_tensor(sums, cute.make_layout(32 * warps))[tidx]
     if cutlass.const_expr(ctas > 1):
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
     cute.arch.sync_threads()
     start = cute.arch.clock()
     if cutlass.const_expr(style == "redux"):
-        count = Int32(1)
+        count = value.to(Int32)
         for _ in cutlass.range(loops, unroll=1):
             count = (
                 cute.arch.inline_ptx(
@@ -172,6 +173,7 @@ def measure(kernels: list[Kernel], bench: Bench) -> None:
     for kernel, (claim, style, warps, ctas) in zip(kernels, CASES, strict=True):
         cycles = torch.zeros(32 * warps, dtype=torch.int32, device="cuda")
         sums = torch.zeros(32 * warps, device="cuda")
+        sums.fill_(1.0)
         samples = bench.samples(lambda: kernel(cycles, sums, LOOPS), cycles)  # noqa: B023
         if not torch.allclose(sums, torch.ones_like(sums), rtol=1e-3):
             raise RuntimeError(f"{style}: the mean of ones came out as {sums[0]}: its times are worthless")

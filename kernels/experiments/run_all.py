@@ -32,7 +32,7 @@ EXPERIMENTS = (
     "atomics",
     "reduction_styles",
     "wgmma_rate",
-    "gemm_stages",
+    "gemm_parts",
     "gemm_multicast",
     "gemm_schedule",
     "gemm_order",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
-from hopper_gemm import Gemm, compile_gemm, launch, operands
+from gemm_bench import compile_gemms, make_call, operands
+from hopper_gemm import Gemm
 from kwiki_kernels.experiment import Bench, Kernel, main
 
 CLAIMS = {
     "split-k-few-tiles": "What does splitting K give a product of few tiles, and how many parts are best?",
     "split-k-full": "What does it cost where the tiles fill the GPU already?",
-    "split-k-reduction": "Which share of the time is the addition of the parts?",
 }
-SPLITS = (1, 2, 4, 8, 16)
 TILE = (128, 128, 64)
+WHOLE = Gemm(tile=TILE, stages=4, epilogue="direct")
+GEMMS = [WHOLE, *(Gemm(tile=TILE, stages=4, epilogue="partial", splits=s) for s in (2, 4, 8, 16))]
 SHAPES = [
     ("split-k-few-tiles", 256, 1024, 16384),
     ("split-k-few-tiles", 128, 4096, 7168),
@@ -20,37 +23,31 @@ SHAPES = [
 ]
 
 
-def compile_kernels() -> dict[int, tuple[Gemm, Kernel]]:
-    kernels = {}
-    for splits in SPLITS:
-        epilogue = "direct" if splits == 1 else "partial"
-        gemm = Gemm(tile=TILE, stages=6, splits=splits, epilogue=epilogue)
-        kernels[splits] = (gemm, compile_gemm(gemm))
-    return kernels
+def compile_kernels() -> dict[Gemm, Kernel]:
+    return compile_gemms(GEMMS)
 
 
-def measure(kernels: dict[int, tuple[Gemm, Kernel]], bench: Bench) -> None:
+def measure(kernels: dict[Gemm, Kernel], bench: Bench) -> None:
     for claim, m, n, k in SHAPES:
         a, b = operands(m, n, k)
-        total = torch.empty(m, n, device="cuda")
-        for splits, (gemm, kernel) in kernels.items():
-            if k % (splits * TILE[2]):
-                continue
-            call, parts = launch(gemm, kernel, a, b)
-            stacked = parts.view(splits, m, n)
+        total = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
 
-            def add_up(call=call, stacked=stacked, total=total) -> None:
-                call()
-                torch.sum(stacked, dim=0, out=total)
+        def product_and_sum(product, parts, total=total) -> None:
+            product()
+            torch.sum(parts, dim=0, out=total)
 
-            product_us = bench.time_us(call)
-            values = {"product_us": product_us, "total_us": product_us}
-            if splits > 1:
-                values["total_us"] = bench.time_us(add_up)
-            setting = {"m": m, "n": n, "k": k, "splits": splits, "tiles": m * n // (TILE[0] * TILE[1])}
+        calls = {}
+        for gemm in GEMMS:
+            product, parts = make_call(gemm, kernels[gemm], a, b)
+            calls[gemm.splits, "product"] = calls[gemm.splits, "total"] = product
+            if gemm.splits > 1:
+                stacked = parts.view(gemm.splits, m, n)
+                calls[gemm.splits, "total"] = partial(product_and_sum, product, stacked)
+        samples = bench.compare_us(calls, iterations=10, rounds=6)
+        for gemm in GEMMS:
+            setting = {"m": m, "n": n, "k": k, "splits": gemm.splits, "tiles": m * n // (TILE[0] * TILE[1])}
+            values = {f"{part}_us": samples[gemm.splits, part] for part in ("product", "total")}
             bench.report(claim, setting, **values)
-            if splits in {4, 16}:
-                bench.report("split-k-reduction", setting, **values)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -113,9 +112,9 @@ CASES = [
     *(("wgmma-n", replace(BASE, n=n)) for n in (8, 16, 32, 64, 96, 128, 192, 256)),
     *(("wgmma-groups", replace(BASE, n=n, groups=groups)) for n in (64, 128, 256) for groups in (1, 2)),
     *(
-        ("wgmma-operand-a", replace(BASE, n=n, groups=2, registers=r))
-        for n in (64, 128, 256)
-        for r in (False, True)
+        ("wgmma-operand-a", replace(BASE, n=n, registers=registers))
+        for n in (8, 16, 32, 64, 256)
+        for registers in (False, True)
     ),
     *(
         ("wgmma-fp8", replace(BASE, n=n, groups=2, dtype=t))
@@ -159,16 +158,17 @@ def measure(kernels: dict[Products, Kernel], bench: Bench) -> None:
     product, loops = replace(BASE, groups=2), 20_000
     normal = torch.randn(1 << 16, device="cuda").to(torch.bfloat16).view(torch.int32)
     small = (torch.randint(0, 3, (1 << 16,), device="cuda") - 1).to(torch.bfloat16).view(torch.int32)
-    for name, data in (("zeros", zeros), ("-1, 0 or 1", small), ("normal", normal)):
-        call = partial(kernels[product], data, sums, cycles, sms, loops)
-        samples = bench.time_us(call, cold_l2=False, iterations=20, rounds=3)[-30:]
-        flops = 2 * 64 * product.groups * product.n * 16 * 4 * loops * sms
-        clock_mhz = float(cycles[:256].double().mean()) / statistics.median(samples)
+    inputs = {"zeros": zeros, "-1, 0 or 1": small, "normal": normal}
+    calls = {name: partial(kernels[product], data, sums, cycles, sms, loops) for name, data in inputs.items()}
+    samples_us = bench.compare_us(calls, cold_l2=False, iterations=20, rounds=4)
+    flops = 2 * 64 * product.groups * product.n * 16 * 4 * loops * sms
+    kernel_cycles = float(cycles[: 128 * product.groups].double().mean())  # the same for all data
+    for name, samples in samples_us.items():
         bench.report(
             "wgmma-power",
-            {"data": name, "kernel": "20000 tiles of K on all SMs, 60 times in a row"},
+            {"data": name, "kernel": "20000 tiles of K on all SMs, 20 times in a row, 4 rounds"},
             tflops=[flops / us / 1e6 for us in samples],
-            sm_clock_mhz=clock_mhz,
+            sm_clock_mhz=[kernel_cycles / us for us in samples],
         )
 
 

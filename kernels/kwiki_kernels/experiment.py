@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import cuda.bindings.driver as cuda
 import torch
@@ -29,6 +29,8 @@ from kwiki_kernels.timing import GraphTimer
 ARCH = "sm_90a"
 SPIN_CYCLES = 2_000_000
 """Length of the wait that shows the SM clock, about a millisecond."""
+
+Name = TypeVar("Name")
 
 TORCH_DTYPES = {
     "Float32": torch.float32,
@@ -54,7 +56,7 @@ class Kernel:
         self.compiled = cute.compile(host, *example, cuda.CUstream(0), **constants)
 
     def __call__(self, *values: Any) -> None:
-        """Launch on torch's current stream. Tensors stand for pointers: contiguous, of the dtype in `spec`."""
+        """Launch on torch's current stream. Tensors stand for pointers: contiguous, of the type in `spec`."""
         arguments = []
         for kind, value in zip(self.spec, values, strict=True):
             if isinstance(kind, type) and TORCH_DTYPES[kind.__name__] is not value.dtype:
@@ -76,7 +78,7 @@ class Bench:
         self.claims, self.out = claims, out
 
     def report(self, claim: str, parameters: Mapping[str, Any], **values: Iterable[float] | float) -> None:
-        """One line for `claim`: median, 10th and 90th percentile of each value, whose name ends in its unit."""
+        """One line for `claim`: median, 10th and 90th percentile of each value. Names end in their unit."""
         line = {
             "claim": claim,
             "question": self.claims[claim],
@@ -89,26 +91,44 @@ class Bench:
         self, call: Callable[[], Any], *, cold_l2: bool = True, iterations: int = 30, rounds: int = 2
     ) -> list[float]:
         """Device time of `call` in a CUDA graph, us; with a cold L2 unless told."""
-        timer = GraphTimer(call, Protocol(warmup=3, iterations=iterations, rounds=rounds, cold_l2=cold_l2))
-        return [sample for _ in range(rounds) for sample in timer.round()]
+        return self.compare_us({"": call}, cold_l2=cold_l2, iterations=iterations, rounds=rounds)[""]
 
-    def replay_us(self, call: Callable[[], Any], *, repeats: int = 20, rounds: int = 20) -> list[float]:
-        """Time per `call` of a graph of nothing but `repeats` calls, us: gaps between them count."""
-        call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(repeats):
-                call()
-        samples = []
-        for _ in range(rounds + 2):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            samples.append(1000 * start.elapsed_time(end) / repeats)
-        return samples[2:]
+    def compare_us(
+        self,
+        calls: Mapping[Name, Callable[[], Any]],
+        *,
+        cold_l2: bool = True,
+        iterations: int = 10,
+        rounds: int = 6,
+    ) -> dict[Name, list[float]]:
+        """Device time of each call, us, in rounds that take turns: clocks that drift favour none."""
+        protocol = Protocol(warmup=3, iterations=iterations, rounds=rounds, cold_l2=cold_l2)
+        timers = {name: GraphTimer(call, protocol) for name, call in calls.items()}
+        samples: dict[Name, list[float]] = {name: [] for name in calls}
+        for _ in range(rounds):
+            for name, timer in timers.items():
+                samples[name].extend(timer.round())
+        return samples
+
+    def compare_nodes_us(
+        self, calls: Mapping[Name, Callable[[], Any]], *, repeats: int = 20, rounds: int = 20
+    ) -> dict[Name, list[float]]:
+        """Time per call, us, in a CUDA graph of nothing but `repeats` of it: gaps between them count.
+
+        Rounds of the calls take turns, after one that does not count.
+        """
+        graphs = {name: _graph(call, repeats) for name, call in calls.items()}
+        samples: dict[Name, list[float]] = {name: [] for name in calls}
+        for _ in range(rounds + 1):
+            for name, graph in graphs.items():
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+                graph.replay()
+                start.record()
+                graph.replay()
+                end.record()
+                torch.cuda.synchronize()
+                samples[name].append(1000 * start.elapsed_time(end) / repeats)
+        return {name: values[1:] for name, values in samples.items()}
 
     def samples(self, call: Callable[[], Any], out: torch.Tensor, *, repeats: int = 20) -> list[float]:
         """What `call` wrote to `out`, mean over its elements, once per repeat after one to warm up."""
@@ -147,6 +167,16 @@ def main(
         bench = Bench(claims, out)
         print(json.dumps(_header(Path(file).stem, bench)), file=out, flush=True)
         measure(kernels, bench)
+
+
+def _graph(call: Callable[[], Any], repeats: int) -> torch.cuda.CUDAGraph:
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            call()
+    return graph
 
 
 def _header(name: str, bench: Bench) -> dict[str, Any]:
