@@ -141,7 +141,7 @@ class Gemm:
         return next(
             (
                 width
-                for width in (64, 48, 32, 16)
+                for width in (64, 32, 16)
                 if self.tile_n % width == 0 and down * self.tile_n // width % self.split_k == 0
             ),
             0,
