@@ -28,8 +28,9 @@ RULES = (
     "with a cold L2. A caught trick is REJECTED and recorded.",
     "What belongs together goes into one submission: it is judged in one lease, beside the best so far.",
     "It is promoted if it passes on every workload and the whole 95 % interval of its speed-up over the "
-    "best lies above the least gain. Three rounds in a row without a promotion end the search; rounds in "
-    "which nothing compiled do not count.",
+    "best lies above the least gain.",
+    "A direction, named on submission, takes five drafts. After two rounds without a promotion only a "
+    "direction not tried yet is taken; a third ends the search. Rounds in which nothing compiled do not count.",
 )
 
 

@@ -89,7 +89,7 @@ def test_three_rounds_without_a_promotion_end_the_search(make_external_loop: Mak
     drive(loop)
     for variant in range(4):
         assert locate(loop).waiting_for == SUBMISSION
-        hand_in(loop, [draft(variant, width=8 if variant == 0 else 1)])
+        hand_in(loop, [draft(variant, width=8 if variant == 0 else 1, direction=f"way {variant}")])
         waiting_for = drive(loop)
     assert waiting_for is None
 
@@ -102,6 +102,9 @@ def test_two_rounds_without_a_promotion_close_the_directions_tried(make_external
         drive(loop)
     with pytest.raises(AgentError, match="leave 'unroll' for a direction not tried yet"):
         hand_in(loop, [draft(9, direction="unroll")])
+    with pytest.raises(AgentError, match="name the new direction"):
+        hand_in(loop, [draft(9)])
+    hand_in(loop, [draft(9, direction="wider")])
 
 
 @pytest.mark.parametrize(

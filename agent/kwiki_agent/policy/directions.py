@@ -89,13 +89,18 @@ def check_direction(name: str, brief: Brief, earlier: Iterable[Candidate] = ()) 
     Raises:
         AgentError: it is closed; one sentence.
     """
+    is_stalled = brief.stalled >= STALLED_BEFORE_NEW_DIRECTION
+    if not name and is_stalled:
+        raise AgentError(
+            f"{brief.stalled} rounds brought no promotion: name the new direction that this takes"
+        )
     if not name:
         return
     standing = standings(brief.trials).get(name)
     tries = (standing.tries if standing else 0) + sum(candidate.direction == name for candidate in earlier)
     if tries >= MAX_TRIES:
         raise AgentError(f"direction '{name}' has had its {MAX_TRIES} tries: take another")
-    if standing and brief.stalled >= STALLED_BEFORE_NEW_DIRECTION:
+    if standing and is_stalled:
         raise AgentError(
             f"{brief.stalled} rounds brought no promotion: leave '{name}' for a direction not tried yet"
         )
