@@ -30,7 +30,8 @@ RULES = (
     "It is promoted if it passes on every workload and the whole 95 % interval of its speed-up over the "
     "best lies above the least gain.",
     "A direction, named on submission, takes five drafts. After two rounds without a promotion only a "
-    "direction not tried yet is taken; a third ends the search. Rounds in which nothing compiled do not count.",
+    "direction not tried yet is taken; a third ends the search. Rounds in which nothing compiled do not "
+    "count.",
 )
 
 
