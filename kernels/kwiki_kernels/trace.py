@@ -4,6 +4,7 @@
 <root>/workloads/<op>/<definition>.jsonl           its workloads, one Trace without a solution a line
 <root>/solutions/<author>/<op>/<definition>/*.json candidates
 <root>/traces/<op>/<definition>.jsonl              verdicts, one Trace for each candidate and workload
+<root>/...                                         captured tensors, where the workloads say
 
 Two of our words are unknown there. REJECTED becomes RUNTIME_ERROR with the word in the log, and
 UNMEASURED leaves no trace, since nothing ran. Latencies are device times. The format knows no
@@ -13,12 +14,14 @@ each shape.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kwiki_kernels.definition import ConstAxis, Definition, Workload
+from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
@@ -58,6 +61,7 @@ def export(
         traces: rows that `trace_rows` made of verdicts on this task.
 
     Raises:
+        TaskError: the task's workloads name captured tensors outside of the data set.
         OSError: a file cannot be written.
     """
     name, op = task.name, task.definition.op_type
@@ -66,6 +70,9 @@ def export(
     for candidate in candidates:
         path = root / "solutions" / AUTHOR / op / name / f"{candidate.id}.json"
         _write(path, [solution_row(task, candidate)], indent=2)
+    for path, text in task.files.items():
+        if path.endswith(".safetensors"):
+            _write_captured(root, path, text)
     if rows := list(traces):
         _write(root / "traces" / op / f"{name}.jsonl", rows)
 
@@ -187,6 +194,14 @@ def _correctness(result: WorkloadResult) -> dict[str, Any]:
         "max_absolute_error": result.error.max_abs,
         "extra": extra,
     }
+
+
+def _write_captured(root: Path, name: str, text: str) -> None:
+    path = (root / name).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise TaskError(f"captured file '{name}' lies outside of the data set: give it a path within")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(base64.b64decode(text))
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]], indent: int | None = None) -> None:

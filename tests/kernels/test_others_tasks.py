@@ -15,6 +15,7 @@ from kwiki_kernels.job import Candidate
 from kwiki_kernels.judge import run_job
 from kwiki_kernels.task import Task, load_task
 from kwiki_kernels.terms import load_reference
+from kwiki_kernels.trace import export
 from safetensors.torch import save_file
 
 from tests.kernels.judge_samples import make_job
@@ -187,3 +188,14 @@ def test_more_captured_tensors_than_a_job_carries_are_refused(tmp_path: Path) ->
     request = gathered(tmp_path, cache=torch.zeros(17 << 20))
     with pytest.raises(TaskError, match="captured tensors exceed the 64 MiB that a job carries"):
         load_task(request)
+
+
+def test_captured_tensors_are_exported_where_the_workloads_name_them(tmp_path: Path) -> None:
+    task = load_task(gathered(tmp_path))
+    export(tmp_path / "set", task)
+    written = tmp_path / "set" / "blob" / "w0.safetensors"
+    assert written.read_bytes() == (tmp_path / "blob" / "w0.safetensors").read_bytes()
+    away = task.model_copy(update={"files": {"../x.safetensors": ""}})
+    with pytest.raises(TaskError, match=r"captured file '\.\./x\.safetensors' lies outside of the data set"):
+        export(tmp_path / "set", away)
+    assert not (tmp_path / "x.safetensors").exists()
