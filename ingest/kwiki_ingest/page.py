@@ -128,10 +128,14 @@ class Effect(Record):
 
 
 class Evidence(Record):
-    """A run that proves a claim: its id, and the code hashes of the candidates compared."""
+    """A run that proves a claim: its id, and the candidates compared (code hashes) or the claims measured.
+
+    `claims` are ids of an experiment's measurements; a line of the page that names one repeats its figures.
+    """
 
     run: Line
     candidates: tuple[Line, ...] = ()
+    claims: tuple[Slug, ...] = ()
 
 
 class FrontMatter(Record):
@@ -161,7 +165,7 @@ class FrontMatter(Record):
 
 
 class ReferencePage(FrontMatter):
-    """A page that explains: every claim rests on `sources` a reader can open."""
+    """A page that explains: every claim rests on `sources` a reader can open, or on `evidence`."""
 
     type: Literal[
         PageType.DSL, PageType.PRIMITIVE, PageType.HARDWARE, PageType.TECHNIQUE,
@@ -169,6 +173,7 @@ class ReferencePage(FrontMatter):
     ]  # fmt: skip
     confidence: Confidence
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    evidence: tuple[Evidence, ...] = ()
     api_symbols: tuple[Line, ...] = ()
 
 

@@ -330,6 +330,40 @@ Three.
     ]
 
 
+MEASURED = """---
+id: one
+title: One
+type: primitive
+arch: [sm_90a]
+confidence: measured
+sources: [{title: Somebody, url: "https://example.com"}]
+evidence: [{run: r1, claims: [speed, depth]}, {run: r2, claims: [speed]}]
+created: 2026-11-30
+last_verified: 2026-11-30
+---
+
+On an H200 it reads 4.36 TB/s, at most 4359.1 GB/s (`speed`).
+On an H200 it reads 4.38 TB/s in 5 us (`speed`).
+On an H200 somebody reads 9 TB/s.
+"""
+
+
+def test_a_figure_that_is_not_in_the_evidence_cited_beside_it_is_named(wiki: Wiki, found: Lint) -> None:
+    (wiki.root / "primitives").mkdir(exist_ok=True)
+    (wiki.root / "evidence").mkdir()
+    (wiki.root / "primitives" / "one.md").write_text(MEASURED)
+    speed = {"claim": "speed", "values": {"read_gbps": {"median": 4359.1, "p10": 4340.2, "p90": 4368.0}}}
+    (wiki.root / "evidence" / "r1.json").write_text(json.dumps({"run": "r1", "measurements": [speed]}))
+    assert [
+        (line, message.partition(";")[0]) for _, line, rule, message in found() if rule == "evidence"
+    ] == [
+        (8, "evidence/r1.json measures no `depth`"),
+        (8, "the run `r2` has no evidence/r2.json"),
+        (14, "`4.38 TB/s` is no figure of speed"),
+        (14, "`5 us` is no figure of speed"),
+    ]
+
+
 def test_a_broken_hardware_table_is_named(wiki: Wiki, found: Lint) -> None:
     (wiki.root / "hardware.yaml").write_text("X:\n  arch: sm_90a\n  facts: {a: {value: 1, unit: us}}\n")
     ((path, line, rule, _),) = found()

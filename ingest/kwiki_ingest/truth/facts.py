@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from packaging.version import Version
 from kwiki_ingest.errors import PageError, UnknownNameError
 from kwiki_ingest.hardware import load_hardware
 from kwiki_ingest.lessons.scan import scan
-from kwiki_ingest.page import Lesson, ReferencePage, Source
+from kwiki_ingest.page import ReferencePage, Source
 from kwiki_ingest.truth.book import Book, Finding, sections
 from kwiki_ingest.wiki import Wiki
 
@@ -85,18 +84,6 @@ def sources_exist(book: Book, clones: Path) -> Iterator[Finding]:
             elif not _git_has(clone, f"{revision}:{source.path}"):
                 message = f"{source.repo} has no `{source.path}` at {revision}; find where it moved"
                 yield Finding(leaf.path, line, "source", "error", message)
-
-
-def evidence_exists(book: Book) -> Iterator[Finding]:
-    """Each run that a lesson cites has its summary, which names the run and the code hashes cited."""
-    for leaf in book.leaves:
-        front = leaf.page.front
-        if not isinstance(front, Lesson):
-            continue
-        for position, cited in enumerate(front.evidence):
-            reason = _unproven(book.wiki, cited.run, cited.candidates)
-            if reason:
-                yield Finding(leaf.path, leaf.line_of("evidence", position), "evidence", "error", reason)
 
 
 def sourced_numbers(book: Book) -> Iterator[Finding]:
@@ -185,20 +172,3 @@ def _publishers(source: Source) -> Iterator[str]:
         yield from source.repo.split("/")
         yield from (name.upper() for name in source.repo.split("/"))
     yield source.title
-
-
-def _unproven(wiki: Wiki, run: str, candidates: tuple[str, ...]) -> str | None:
-    path = wiki.root / "evidence" / f"{run}.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-        summary = json.loads(text)
-    except OSError:
-        return f"the run `{run}` has no evidence/{run}.json; bring its summary or drop the claim"
-    except ValueError:
-        return f"evidence/{run}.json is not JSON; bring the summary of the run again"
-    if not isinstance(summary, dict) or summary.get("run") != run:
-        return f"evidence/{run}.json is not the summary of the run `{run}`; bring the right one"
-    unnamed = [candidate for candidate in candidates if candidate not in text]
-    if unnamed:
-        return f"evidence/{run}.json does not name the candidate {unnamed[0]}; bring the right summary"
-    return None

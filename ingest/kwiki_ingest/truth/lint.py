@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kwiki_ingest.truth import facts, names, relations
+from kwiki_ingest.truth import facts, measured, names, relations
 from kwiki_ingest.truth.book import Book, Finding, open_book
 from kwiki_ingest.truth.symbols import SymbolTable, load_symbols
 from kwiki_ingest.wiki import Wiki
@@ -20,7 +20,8 @@ RULES: tuple[Callable[[Book], Iterator[Finding]], ...] = (
     relations.disputes,
     facts.data_files,
     facts.source_forms,
-    facts.evidence_exists,
+    measured.evidence_exists,
+    measured.cited_figures,
     facts.sourced_numbers,
     facts.versions,
     names.fence_claims,
