@@ -70,9 +70,9 @@ def export(
     for candidate in candidates:
         path = root / "solutions" / AUTHOR / op / name / f"{candidate.id}.json"
         _write(path, [solution_row(task, candidate)], indent=2)
-    for path, text in task.files.items():
-        if path.endswith(".safetensors"):
-            _write_captured(root, path, text)
+    for file, text in task.files.items():
+        if file.endswith(".safetensors"):
+            _write_captured(root, file, text)
     if rows := list(traces):
         _write(root / "traces" / op / f"{name}.jsonl", rows)
 
