@@ -25,7 +25,7 @@ Work = Literal["build", "screen", "judge"]
 def compile_here(state: RunState, loop: Loop, ids: Iterable[str]) -> list[Evaluation]:
     """Build-stage verdicts, recorded in the run folder."""
     with timed(loop.run, "build", f"round {state['round']}"):
-        verdicts = _answer(loop.builder, _job(state, loop, ids, "build"))
+        verdicts = _answer(loop.builder, job_of(state, loop, ids, "build"))
     for verdict in verdicts:
         loop.run.save_build(verdict)
     return verdicts
@@ -35,7 +35,7 @@ def judge(
     state: RunState, loop: Loop, ids: Iterable[str], *, work: Work = "judge", baselines: tuple[str, ...] = ()
 ) -> list[Evaluation]:
     """Verdicts of the executor, recorded in the run folder; interrupts the graph while they are not there."""
-    job = _job(state, loop, ids, work, baselines)
+    job = job_of(state, loop, ids, work, baselines)
     loop.run.save_job(job)
     with timed(loop.run, "judge", f"round {state['round']}"):
         verdicts = _answer(loop.executor, job)
@@ -70,7 +70,10 @@ def _is_worthy(incumbent: Evaluation, verdict: Evaluation) -> bool:
     return ratio is None or not ratio.slower
 
 
-def _job(state: RunState, loop: Loop, ids: Iterable[str], work: Work, baselines: tuple[str, ...] = ()) -> Job:
+def job_of(
+    state: RunState, loop: Loop, ids: Iterable[str], work: Work, baselines: tuple[str, ...] = ()
+) -> Job:
+    """This round's job for these candidates."""
     contract = loop.contract
     confirming = state["phase"] == "confirm" and work == "judge"
     held_out = HELD_OUT if state["phase"] == "confirm" or contract.policy != "tuner" else 0

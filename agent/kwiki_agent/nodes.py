@@ -7,8 +7,6 @@ from __future__ import annotations
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.search.retrieve import by_profile, search
 from kwiki_kernels.evaluation import Evaluation, Status
-from kwiki_kernels.profile.diagnose import diagnose
-from kwiki_kernels.profile.metrics import metrics_of
 
 from kwiki_agent.budget import spent
 from kwiki_agent.cards import cards_to_use
@@ -17,6 +15,7 @@ from kwiki_agent.decide import Promotion, next_phase, promote
 from kwiki_agent.judging import compile_here, job_id, judge, screen
 from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Brief, Case, NothingProposedError
+from kwiki_agent.profiling import diagnose_batch, diagnose_incumbent
 from kwiki_agent.query import query_for
 from kwiki_agent.reflect import write_lessons
 from kwiki_agent.report import write_report
@@ -29,7 +28,6 @@ from kwiki_agent.trials import (
     default_candidate,
     fastest_by_workload,
     history,
-    last_verdict,
 )
 
 
@@ -142,19 +140,16 @@ def measure(state: RunState, loop: Loop) -> RunState:
 
 
 def profile(state: RunState, loop: Loop) -> RunState:
-    """Diagnose the best verdict of the batch; its metrics are what pages' triggers speak of."""
+    """Say what bounds the batch's best, or the incumbent that stood a round: pages' triggers hear it."""
     trials = [trial for trial in history(loop.run) if trial.candidate.id in state["batch"]]
-    leader = max((t for t in trials if t.score is not None), key=lambda t: t.score or 0.0, default=None)
-    verdict = last_verdict(loop.run, leader.candidate.id)[0] if leader else None
-    metrics = metrics_of(verdict) if verdict else {}
-    if leader:
-        diagnosis = diagnose(metrics)
-        loop.run.append_line(
-            "diagnoses.jsonl",
-            {"round": state["round"], "candidate": leader.candidate.id, **diagnosis.model_dump(mode="json")},
-        )
-        loop.say(f"profile: {leader.candidate.id} is {diagnosis.bound}. {diagnosis.next_edit}")
-    return {"metrics": metrics, "stage": _stage(trials)}
+    found = diagnose_incumbent(state, loop) or diagnose_batch(loop, trials)
+    if found is None:
+        return {"metrics": {}, "stage": _stage(trials)}
+    candidate, diagnosis = found
+    line = {"round": state["round"], "candidate": candidate, **diagnosis.model_dump(mode="json")}
+    loop.run.append_line("diagnoses.jsonl", line)
+    loop.say(f"profile: {candidate} is {diagnosis.bound}. {diagnosis.next_edit}")
+    return {"metrics": diagnosis.metrics, "stage": _stage(trials)}
 
 
 def decide(state: RunState, loop: Loop) -> RunState:

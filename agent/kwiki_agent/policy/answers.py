@@ -12,7 +12,7 @@ from kwiki_ingest.search.retrieve import Hit, search
 from kwiki_ingest.truth.symbols import Symbol, SymbolTable
 from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.evaluation import Evaluation, StaticReport, Status
-from kwiki_kernels.profile.diagnose import diagnose
+from kwiki_kernels.profile.diagnose import Diagnosis, diagnose
 from kwiki_kernels.profile.metrics import metrics_of, roofline_metrics
 
 from kwiki_agent.compare import compare, timings
@@ -80,11 +80,17 @@ def build_text(verdict: Evaluation) -> str:
     return "\n".join(("it compiles", *(_report(report) for report in verdict.static_reports)))
 
 
-def measurement_text(candidate_id: str, verdict: Evaluation, others: dict[str, Evaluation]) -> str:
+def measurement_text(
+    candidate_id: str,
+    verdict: Evaluation,
+    others: dict[str, Evaluation],
+    profiled: Diagnosis | None = None,
+) -> str:
     """Status, times, roofline and diagnosis of one candidate.
 
     Args:
         others: verdicts of the same job to compare with, by the names to show.
+        profiled: what the profilers said; without it the verdict alone is diagnosed.
     """
     lines = [f"{candidate_id}: {verdict.status}"]
     if verdict.log:
@@ -104,7 +110,7 @@ def measurement_text(candidate_id: str, verdict: Evaluation, others: dict[str, E
         parts += [result.log[:200]] if result.log else []
         lines.append(", ".join(parts))
     lines += [_report(report) for report in verdict.static_reports]
-    diagnosis = diagnose(metrics_of(verdict))
+    diagnosis = profiled or diagnose(metrics_of(verdict))
     lines.append(f"diagnosis: {diagnosis.bound}. {diagnosis.next_edit}")
     lines.append(
         "figures: " + json.dumps({name: round(value, 4) for name, value in diagnosis.metrics.items()})

@@ -26,6 +26,7 @@ from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import Brief, answers, candidate_id
 from kwiki_agent.policy.directions import Direction, Ranking, check_direction
+from kwiki_agent.profiling import read_diagnosis
 from kwiki_agent.runs import RunFolder
 from kwiki_agent.submission import Draft, check_drafts
 from kwiki_agent.trials import BASELINE, last_verdict
@@ -206,7 +207,8 @@ class Toolbox:
         others = {
             n: beside[n] for n in (BASELINE, self.brief.incumbent) if n in beside and n != asked.candidate
         }
-        return answers.measurement_text(asked.candidate, verdict, others)
+        profiled = read_diagnosis(self.run, asked.candidate)
+        return answers.measurement_text(asked.candidate, verdict, others, profiled)
 
     def _rank_directions(self, asked: RankDirections) -> str:
         ranking = Ranking.load(self.run).merged(asked.directions)
