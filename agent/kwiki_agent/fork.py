@@ -77,7 +77,9 @@ def _take_over(old: RunFolder, new: RunFolder, state: RunState) -> None:
 
 def _renamed(state: RunState, old: RunFolder, new: RunFolder) -> RunState:
     """The state as it was, of the new run, and going on where the old one may have stopped."""
-    renamed: RunState = {**state}
+    renamed: RunState = {**state, "stalled": 0}
+    if state["searched"] < new.contract.max_candidates:
+        renamed["phase"] = "search"
     renamed.pop("stop", None)
     renamed["contract_sha256"] = new.contract_sha256
     if "job_id" in renamed:

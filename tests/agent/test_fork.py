@@ -53,6 +53,14 @@ def test_a_fork_of_the_last_round_goes_on_where_the_run_stopped(make_toy_loop: M
     assert len(ids(new)) > len(ids(first.run))
 
 
+def test_a_fork_with_a_larger_budget_searches_on(make_toy_loop: MakeLoop) -> None:
+    first = make_toy_loop(use_cards=False, max_candidates=4)
+    drive(first)
+    for candidates, phase in ((4, "ablate"), (8, "search")):
+        new = fork(first.run, "c0004", new_id=f"of-{candidates}", changes={"max_candidates": candidates})
+        assert locate(make_toy_loop(run=new)).state["phase"] == phase
+
+
 def test_a_person_takes_over_what_a_tuner_began(make_toy_loop: MakeLoop) -> None:
     first = make_toy_loop(use_cards=False, search_only=True)
     drive(first)
