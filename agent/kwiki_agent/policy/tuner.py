@@ -28,6 +28,8 @@ from kwiki_agent.trials import best
 
 ASKS_PER_CANDIDATE = 60
 """How often Optuna is asked again for a point that is invalid or known before the round ends short."""
+REPEATS_BEFORE_RANDOM = 60
+"""Known points in a row after which the sampler has converged, and each further one would cost as much."""
 FAILED_SCORE = 0.0
 """What the sampler is told of a point that breaks a constraint or failed to build: worse than any kernel."""
 
@@ -186,16 +188,30 @@ def _ask(
     """New valid points from Optuna."""
     study = _study(brief, values, exploring)
     intent = "explore at random: the search stalled" if exploring else "sample near what was fast"
+    repeats = 0
     for _ in range(ASKS_PER_CANDIDATE * brief.contract.batch):
+        if repeats == REPEATS_BEFORE_RANDOM:
+            yield from _at_random(brief, space, values)
+            return
         trial = study.ask()
         picks = {name: trial.suggest_int(name, 0, len(options) - 1) for name, options in values.items()}
         knobs = {name: values[name][pick] for name, pick in picks.items()}
         if space.is_new(knobs):
+            repeats = 0
             yield _Proposal(knobs, intent)
         elif space.is_valid(knobs):
+            repeats += 1
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             study.tell(trial, FAILED_SCORE)
+
+
+def _at_random(brief: Brief, space: _Space, values: dict[str, tuple[KnobValue, ...]]) -> Iterator[_Proposal]:
+    rng = random.Random(_seed(brief))
+    for _ in range(ASKS_PER_CANDIDATE * brief.contract.batch):
+        knobs = {name: rng.choice(options) for name, options in values.items()}
+        if space.is_new(knobs):
+            yield _Proposal(knobs, "explore at random: the sampler repeats itself")
 
 
 def _study(brief: Brief, values: dict[str, tuple[KnobValue, ...]], exploring: bool) -> optuna.Study:
