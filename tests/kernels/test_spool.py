@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from kwiki_kernels import spool
-from kwiki_kernels.errors import SpoolError
-from kwiki_kernels.evaluation import Status
-from kwiki_kernels.executor import Executor, LocalExecutor, SpoolExecutor
-from kwiki_kernels.job import Candidate
+from kwiki_kernels.errors import MachineError, SpoolError
+from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.executor import Executor, LocalExecutor, SpoolExecutor, run_spooled
+from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.worker import alone, main
 
 from tests.kernels.judge_samples import make_job, task_files
@@ -178,6 +179,30 @@ def test_of_two_workers_on_one_job_the_first_verdict_stays(tmp_path: Path) -> No
     spool.write_done(tmp_path, JOB, ["baseline", "c0", "c1"])
     spool.write_result(tmp_path, first["c0"].model_copy(update={"code_hash": "another kernel"}))
     assert spool.read_results(tmp_path, "job") == list(first.values())
+
+
+def test_a_gpu_that_goes_away_leaves_the_job_pending_and_its_verdicts_there(tmp_path: Path) -> None:
+    spool.write_job(tmp_path, JOB)
+    elsewhere = LocalExecutor()
+    elsewhere.submit(JOB)
+    verdicts = elsewhere.collect(JOB.id) or []
+
+    def run(
+        _: Job, *, there: Mapping[str, Evaluation], keep: Callable[[Evaluation], None]
+    ) -> list[Evaluation]:
+        missing = [verdict for verdict in verdicts if verdict.candidate_id not in there]
+        for verdict in missing[:2]:
+            keep(verdict)
+        if len(missing) > 2:
+            raise MachineError("the GPU cannot be used")
+        return verdicts
+
+    with pytest.raises(MachineError):
+        run_spooled(tmp_path, JOB, run)
+    assert [path.stem for path in spool.read_jobs(tmp_path)] == ["job"]
+    assert spool.finished_candidates(tmp_path, JOB).keys() == {"baseline", "c0"}
+    run_spooled(tmp_path, JOB, run)
+    assert spool.read_results(tmp_path, "job") == verdicts
 
 
 def test_verdicts_of_another_job_of_the_same_name_are_refused(tmp_path: Path) -> None:
