@@ -90,9 +90,8 @@ def next_phase(
         return "confirm", None
     if why is None:
         return "search", None
-    if state.get("incumbent") is None:
-        return "search", "no candidate passed"
-    return ("search", why) if contract.search_only else ("ablate", None)
+    nothing_to_confirm = state.get("incumbent") is None
+    return ("search", why) if contract.search_only or nothing_to_confirm else ("ablate", None)
 
 
 def _why_search_ends(contract: Contract, state: RunState, best_score: float | None) -> str | None:

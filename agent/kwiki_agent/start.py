@@ -22,6 +22,7 @@ from kwiki_agent.policy.accounting import Models, check_key, check_prices
 from kwiki_agent.policy.external import External
 from kwiki_agent.policy.tuner import Tuner
 from kwiki_agent.runs import RunFolder, create_run
+from kwiki_agent.submission import check_contract
 
 
 def new_run(
@@ -92,6 +93,8 @@ def new_run(
         reviewer=models and models.reviewer,
         **limits,
     )
+    if policy == "tuner":
+        check_contract("the seed that the tuner would vary", task.seed_for(arch), contract)
     return create_run(runs_dir, contract)
 
 

@@ -75,7 +75,7 @@ def check_drafts(
         if draft.parent is not None and draft.parent not in {candidate.id for candidate in tried}:
             raise AgentError(f"{draft.name}: there is no candidate '{draft.parent}' to be its parent")
         _check_source(draft)
-        _check_contract(draft, contract)
+        check_contract(draft.name, draft.source, contract)
         _check_knobs(draft, task, contract)
         for card in draft.cards:
             find_page(wiki, card)
@@ -112,13 +112,18 @@ def _check_source(draft: Draft) -> None:
         raise AgentError(f"{draft.name} would be rejected: {refusal}")
 
 
-def _check_contract(draft: Draft, contract: Contract) -> None:
-    imported = {path.split(".")[0] for path in imported_names(ast.parse(draft.source)).values()}
+def check_contract(name: str, source: str, contract: Contract) -> None:
+    """Refuse a kernel in another language than the contract's, or with imports that it does not allow.
+
+    Raises:
+        AgentError: one sentence that begins with `name`.
+    """
+    imported = {path.split(".")[0] for path in imported_names(ast.parse(source)).values()}
     others = {n for language, names in LANGUAGES.items() if language != contract.language for n in names}
     if contract.language != "any" and (wrong := imported & others):
-        raise AgentError(f"{draft.name} imports {min(wrong)}, but the contract wants {contract.language}")
+        raise AgentError(f"{name} imports {min(wrong)}, but the contract wants {contract.language}")
     if contract.allowed_imports and (extra := imported - set(contract.allowed_imports)):
-        raise AgentError(f"{draft.name} imports {min(extra)}, which the contract does not allow")
+        raise AgentError(f"{name} imports {min(extra)}, which the contract does not allow")
 
 
 def _check_knobs(draft: Draft, task: Task, contract: Contract) -> None:
