@@ -72,9 +72,9 @@ def next_phase(
 ) -> tuple[Phase, str | None]:
     """The phase of the next round, and why the run stops if it does.
 
-    Search until the budget, three stalled rounds or an empty proposal; then ablate around the
-    incumbent once; then confirm the winner,
-    dispatched by shape where that pays, beside default and baselines in one lease; then stop.
+    Search until the budget, three stalled rounds or an empty proposal; then ablate around the incumbent
+    once; then confirm the winner, dispatched by shape where that pays, beside default and baselines in one
+    lease; then stop.
 
     Args:
         spent: so far, by all processes that drove the run.
@@ -83,19 +83,23 @@ def next_phase(
     phase = state["phase"]
     if over := why_machine_budget_ends(contract, spent):
         return phase, over
-    why = why_model_budget_ends(contract, spent.models) or _why_search_ends(contract, state, best_score)
     if phase == "confirm":
-        return phase, why or "the search brought nothing more"
+        return phase, state.get("search_ended") or "the search brought nothing more"
     if phase == "ablate":
         return "confirm", None
+    why = why_search_ends(contract, state, spent=spent, best_score=best_score)
     if why is None:
         return "search", None
     nothing_to_confirm = state.get("incumbent") is None
     return ("search", why) if contract.search_only or nothing_to_confirm else ("ablate", None)
 
 
-def _why_search_ends(contract: Contract, state: RunState, best_score: float | None) -> str | None:
-    """None: it goes on."""
+def why_search_ends(
+    contract: Contract, state: RunState, *, spent: Spent, best_score: float | None
+) -> str | None:
+    """Why no further round of search follows; None: one does. Arguments as for `next_phase`."""
+    if over := why_model_budget_ends(contract, spent.models):
+        return over
     if contract.stop_at is not None and best_score is not None and best_score >= contract.stop_at:
         return f"score {contract.stop_at:g} was reached"
     if state["searched"] >= contract.max_candidates:

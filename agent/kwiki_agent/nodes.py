@@ -11,7 +11,7 @@ from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_agent.budget import spent
 from kwiki_agent.cards import cards_to_use
 from kwiki_agent.contract import MAX_CARDS
-from kwiki_agent.decide import Promotion, next_phase, promote
+from kwiki_agent.decide import Promotion, next_phase, promote, why_search_ends
 from kwiki_agent.judging import compile_here, job_id, judge, screen
 from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Brief, Case, NothingProposedError
@@ -174,10 +174,12 @@ def decide(state: RunState, loop: Loop) -> RunState:
         )
     after: RunState = {**state, **changed}
     leader = best(trials)
-    phase, stop = next_phase(
-        loop.contract, after, spent=spent(loop.run), best_score=leader.score if leader else None
-    )
+    used, best_score = spent(loop.run), leader.score if leader else None
+    phase, stop = next_phase(loop.contract, after, spent=used, best_score=best_score)
     changed["phase"] = phase
+    if phase == "ablate":
+        why = why_search_ends(loop.contract, after, spent=used, best_score=best_score)
+        changed["search_ended"] = why or ""
     if stop:
         changed["stop"] = stop
         loop.say(f"decide: stop, {stop}")

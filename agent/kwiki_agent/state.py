@@ -56,5 +56,7 @@ class RunState(TypedDict, total=False):
     """Rounds in a row without a promotion."""
     metrics: dict[str, float]
     """The incumbent's profile digest, by the metric names of the vocabulary."""
+    search_ended: str
+    """Why the search ended, where ablation and confirmation follow it."""
     stop: str
     """Why the run ended; set by decide."""

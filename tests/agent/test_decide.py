@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kwiki_agent.budget import Spent
 from kwiki_agent.compare import compare
-from kwiki_agent.decide import next_phase
+from kwiki_agent.decide import next_phase, why_search_ends
 from kwiki_agent.graph import drive
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import best, history
@@ -113,7 +113,9 @@ def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
     assert after(searched=12) == ("ablate", None)
     assert after(batch=[]) == ("ablate", None)
     assert after(phase="ablate") == ("confirm", None)
-    assert after(phase="confirm", searched=12) == ("confirm", "all 12 candidates of the budget were tried")
+    assert after(phase="confirm", search_ended="of this") == ("confirm", "of this")
+    why = why_search_ends(contract, {**state, "searched": 12}, spent=Spent(), best_score=1.0)
+    assert why == "all 12 candidates of the budget were tried"
     _, why = next_phase(contract, state, spent=Spent(judge_s=3600.0), best_score=1.0)
     assert why is not None
     assert "budget of 3600 s" in why
