@@ -51,7 +51,7 @@ def turn(kind: cutlass.Constexpr, warps: cutlass.Constexpr, barriers: cute.Point
     elif cutlass.const_expr(kind == "fence-proxy"):
         cute.arch.fence_proxy("async.shared", space="cta")
     elif cutlass.const_expr(kind.startswith("store")):
-        cute.arch.inline_ptx("st.volatile.global.s32 [{$r0}], {$r1};", read_only_args=[place, phase])
+        cute.arch.inline_ptx("st.relaxed.gpu.global.s32 [{$r0}], {$r1};", read_only_args=[place, phase])
         if cutlass.const_expr("cta" in kind):
             cute.arch.fence_acq_rel_cta()
         if cutlass.const_expr("gpu" in kind):

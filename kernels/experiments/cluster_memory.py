@@ -17,8 +17,8 @@ CLAIMS = {
     "dsmem-all": "What is left per SM if all clusters of the GPU exchange data at the same time?",
 }
 BYTES, LOOPS, WARPS, BODY = 32768, 32, 16, 4
-READ = "{ .reg .b32 x, y, z; ld.volatile.shared::cluster.v4.b32 {{$w0}, x, y, z}, [{$r0}]; }"
-WRITE = "st.volatile.shared::cluster.v4.b32 [{$r0}], {{$r1}, {$r1}, {$r1}, {$r1}};"
+READ = "{ .reg .b32 x, y, z; ld.shared::cluster.v4.b32 {{$w0}, x, y, z}, [{$r0}]; }"
+WRITE = "st.shared::cluster.v4.b32 [{$r0}], {{$r1}, {$r1}, {$r1}, {$r1}};"
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class Exchange:
         cute.arch.cluster_wait()
         value = tidx
         start = cute.arch.clock()
-        for _ in cutlass.range(loops, unroll=1):
+        for i in cutlass.range(loops, unroll=1):
             for j in cutlass.range_constexpr(BODY):
-                at = address + 16 * tidx + j * 16 * 32 * WARPS
+                # Other places in each turn, so that none is left out
+                at = address + ((16 * tidx + (j * 32 * WARPS + i * 32) * 16) & (BYTES - 1))
                 if cutlass.const_expr(self.write):
                     cute.arch.inline_ptx(WRITE, read_only_args=[at, value])
                 else:

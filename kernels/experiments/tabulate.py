@@ -1,0 +1,94 @@
+"""Print the table of all measured claims: question, figures, and the pages of the wiki that use them.
+
+`docs/experiments.md` ends with it. Figures are medians; the evidence has their spread and all parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+MOST_FIGURES = 8
+_CITED = re.compile(r"\{run: ([\w.-]+), claims: \[([^\]]*)\]\}")
+
+
+def main() -> None:
+    print(table(ROOT / "wiki"))
+
+
+def table(wiki: Path) -> str:
+    """One section for each experiment with evidence in `wiki`, one row for each claim."""
+    pages = citing_pages(wiki)
+    evidence = sorted(
+        (json.loads(path.read_text()) for path in (wiki / "evidence").glob("*.json")), key=_name
+    )
+    parts = [section(summary, pages) for summary in evidence if "measurements" in summary]
+    return "\n\n".join(parts)
+
+
+def _name(summary: dict[str, Any]) -> str:
+    return str(summary["run"])
+
+
+def section(summary: dict[str, Any], pages: dict[str, list[str]]) -> str:
+    """The claims of one experiment."""
+    claims: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for measurement in summary["measurements"]:
+        claims[measurement["claim"]].append(measurement)
+    rows = [
+        f"| `{claim}` | {found[0]['question']} | {figures(found)} | {', '.join(pages.get(claim, []))} |"
+        for claim, found in claims.items()
+    ]
+    source = f"kernels/experiments/{summary['experiment']}.py"
+    return "\n".join(
+        [
+            f"### {summary['experiment'].replace('_', ' ')}",
+            "",
+            f"`{source}`, `wiki/evidence/{summary['run']}.json`",
+            "",
+            "| claim | question | figures | pages |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def figures(measurements: list[dict[str, Any]]) -> str:
+    """The first value of each measurement beside the parameters that differ; the first few of many."""
+    parameters = [measurement["parameters"] for measurement in measurements]
+    keys = [key for key in parameters[0] if len({json.dumps(p.get(key)) for p in parameters}) > 1][:2]
+    shown = []
+    for measurement in measurements[:MOST_FIGURES]:
+        ((name, spread), *_) = measurement["values"].items()
+        setting = ", ".join(f"{_words(key)} {_plain(measurement['parameters'].get(key))}" for key in keys)
+        shown.append(f"{setting}: {spread['median']:.4g}" if setting else f"{spread['median']:.4g}")
+    more = "; ..." if len(measurements) > MOST_FIGURES else ""
+    return f"{'; '.join(shown)}{more} ({_words(name)})"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _plain(value: object) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def citing_pages(wiki: Path) -> dict[str, list[str]]:
+    """Claims to the pages that cite them, as links from `docs/`."""
+    pages: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(wiki.rglob("*.md")):
+        front = path.read_text().split("\n---\n", 1)[0]
+        for _, claims in _CITED.findall(front):
+            for claim in filter(None, map(str.strip, claims.split(","))):
+                link = path.relative_to(wiki.parent).as_posix()
+                pages[claim].append(f"[{path.stem}]({link})")
+    return pages
+
+
+if __name__ == "__main__":
+    main()
