@@ -17,7 +17,11 @@ CLAIMS = {
     "dsmem-all": "What is left per SM if all clusters of the GPU exchange data at the same time?",
 }
 BYTES, LOOPS, WARPS, BODY = 32768, 32, 16, 4
-READ = "{ .reg .b32 x, y, z; ld.shared::cluster.v4.b32 {{$w0}, x, y, z}, [{$r0}]; }"
+# All four words are used, or the assembler loads only one.
+READ = (
+    "{ .reg .b32 w, x, y, z; ld.shared::cluster.v4.b32 {w, x, y, z}, [{$r0}]; "
+    "add.s32 w, w, x; add.s32 y, y, z; add.s32 {$w0}, w, y; }"
+)
 WRITE = "st.shared::cluster.v4.b32 [{$r0}], {{$r1}, {$r1}, {$r1}, {$r1}};"
 
 
