@@ -120,10 +120,24 @@ def test_the_blackwell_seed_multiplies_in_tensor_memory_and_holds_two_accumulato
         assert report.tmem_columns == 512  # 2 x 256, and 2 x 192 up to a power of two
 
 
+def test_a_pair_of_blackwell_ctas_keeps_half_of_each_operand() -> None:
+    _, space = seed_task("gemm")
+    points: list[dict[str, Any]] = [{"tile_m": 256, "stages": 6}, {"tile_m": 256, "cluster_m": 4}]
+    for verdict, changes in zip(compiled("gemm", *points, arch="sm_100a"), points, strict=True):
+        assert verdict.status is Status.UNMEASURED, verdict.log
+        (report,) = verdict.static_reports
+        kernel = load_seed("gemm", "sm100").Gemm(**{**space.default, **changes})
+        assert kernel.stage_bytes == (128 + 128) * 64 * 2
+        assert report.smem_bytes == kernel.smem_bytes
+        assert report.features["tcgen05.mma"] == 4
+        assert report.spill_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"tile_m": 64}, "tile_m must be 128, the lanes of tensor memory, not 64"),
+        ({"tile_m": 64}, "tile_m must be 128, or 256 for a pair of CTAs, not 64"),
+        ({"tile_m": 256, "cluster_m": 1}, "needs pairs along M, so cluster_m must be even, not 1"),
         ({"ping_pong": True}, "ping_pong is for sm_90a"),
         ({"split_k": 2}, "split_k must be 1 on sm_100a, not 2"),
         ({"stages": 5}, "bytes of shared memory; a CTA has 232448"),

@@ -1,8 +1,9 @@
 """GEMM in CuTe-DSL for sm_100a: persistent, warp-specialised, tcgen05 fed by TMA.
 
 One warp keeps a ring of shared memory full, one issues the products, four write back. Tensor memory
-holds two accumulators, so that a tile is written back while the next one is multiplied. Tiles walk
-as on sm_90a, and a cluster loads once what its CTAs share. Compiled and inspected, not yet run.
+holds two accumulators, so that a tile is written back while the next one is multiplied. A tile of 256
+rows belongs to a pair of CTAs, whose products one of them issues. Tiles walk as on sm_90a, and a
+cluster loads once what its CTAs share. Compiled and inspected, not yet run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from cutlass.memory import SmemAllocator, TmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 
 STATIC_AXES = ()
+ROWS = 128
+"""Of c for a CTA: the lanes of tensor memory."""
 TILE_K = 64
 """One line of 128 bytes, the widest swizzle."""
 STORE_WARPS, LOAD_WARP, MULTIPLY_WARP = 4, 4, 5
@@ -95,8 +98,14 @@ class Gemm:
     split_k: int
 
     def __post_init__(self) -> None:
-        if self.tile_m != 128:
-            raise ValueError(f"tile_m must be 128, the lanes of tensor memory, not {self.tile_m}")
+        if self.tile_m not in (ROWS, 2 * ROWS):
+            raise ValueError(f"tile_m must be 128, or 256 for a pair of CTAs, not {self.tile_m}")
+        if self.cluster_m % self.pair:
+            raise ValueError(
+                f"tile_m=256 needs pairs along M, so cluster_m must be even, not {self.cluster_m}"
+            )
+        if math.prod(self.cluster) > 16:
+            raise ValueError(f"a cluster of {math.prod(self.cluster)} CTAs; at most 16 are possible")
         if self.ping_pong:
             raise ValueError(
                 "ping_pong is for sm_90a: here a tile is always written back beside the next one"
@@ -109,6 +118,15 @@ class Gemm:
             raise ValueError(f"{self.smem_bytes} bytes of shared memory; a CTA has {SMEM_BYTES}")
 
     @property
+    def pair(self) -> int:
+        """CTAs that share a tile."""
+        return self.tile_m // ROWS
+
+    @property
+    def group(self) -> tcgen05.CtaGroup:
+        return tcgen05.CtaGroup.TWO if self.pair == 2 else tcgen05.CtaGroup.ONE
+
+    @property
     def tile(self) -> tuple[int, int, int]:
         return self.tile_m, self.tile_n, TILE_K
 
@@ -117,13 +135,19 @@ class Gemm:
         return self.cluster_m, self.cluster_n, 1
 
     @property
+    def cluster_vmnk(self) -> tuple[int, int, int, int]:
+        """The cluster in tiles: CTAs of a pair come first."""
+        return self.pair, self.cluster_m // self.pair, self.cluster_n, 1
+
+    @property
     def slice_mn(self) -> tuple[int, int]:
         """What of a tile is written back at a time: a load from tensor memory has 2^i columns."""
-        return self.tile_m, math.gcd(64, self.tile_n)
+        return ROWS, math.gcd(64, self.tile_n)
 
     @property
     def stage_bytes(self) -> int:
-        return (self.tile_m + self.tile_n) * TILE_K * BFloat16.width // 8
+        """Of one CTA, which loads its share of a and of b."""
+        return (self.tile_m + self.tile_n) // self.pair * TILE_K * BFloat16.width // 8
 
     @property
     def smem_bytes(self) -> int:
@@ -150,24 +174,20 @@ class Gemm:
 
         tiled_mma = sm100.make_trivial_tiled_mma(
             BFloat16, BFloat16, OperandMajorMode.K, OperandMajorMode.K, Float32,
-            tcgen05.CtaGroup.ONE, self.tile[:2],
+            self.group, self.tile[:2],
         )  # fmt: skip
         sA, sB, sC = (
             cute.select(layout, mode=[*range(cute.rank(layout) - 1)]) for layout in self.layouts(tiled_mma)
         )
-        one = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-        many = cpasync.CopyBulkTensorTileG2SMulticastOp(tcgen05.CtaGroup.ONE)
-        ctas = (1, *self.cluster)
-        a_atom = make_tiled_tma_atom_A(
-            many if self.cluster_n > 1 else one, mA, sA, self.tile, tiled_mma, ctas
-        )
-        b_atom = make_tiled_tma_atom_B(
-            many if self.cluster_m > 1 else one, mB, sB, self.tile, tiled_mma, ctas
-        )
+        one = cpasync.CopyBulkTensorTileG2SOp(self.group)
+        many = cpasync.CopyBulkTensorTileG2SMulticastOp(self.group)
+        share_a, share_b = (many if ctas > 1 else one for ctas in self.cluster_vmnk[2:0:-1])
+        a_atom = make_tiled_tma_atom_A(share_a, mA, sA, self.tile, tiled_mma, self.cluster_vmnk)
+        b_atom = make_tiled_tma_atom_B(share_b, mB, sB, self.tile, tiled_mma, self.cluster_vmnk)
         c_atom = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mC, sC, self.slice_mn)
 
         # In units of clusters; what sticks out of c is neither read nor written by TMA.
-        rows = cute.ceil_div(m, self.tile_m * self.cluster_m)
+        rows = cute.ceil_div(m, ROWS * self.cluster_m)
         columns = cute.ceil_div(n, self.tile_n * self.cluster_n)
         self.kernel(tuple(a_atom), tuple(b_atom), tuple(c_atom), tiled_mma, (rows, columns)).launch(
             grid=[self.cluster_m, self.cluster_n, cutlass.min(clusters, rows * columns)],
@@ -204,24 +224,27 @@ class Gemm:
             smem.allocate_tensor(BFloat16, layout.outer, byte_alignment=1024, swizzle=layout.inner)
             for layout in self.layouts(tiled_mma)
         )
+        _, tiles_m, tiles_n, _ = self.cluster_vmnk
+        ctas = cute.make_layout(self.cluster_vmnk)
         thread = pipeline.CooperativeGroup(pipeline.Agent.Thread)
         sums = pipeline.PipelineUmmaAsync.create(
             num_stages=ACCUMULATORS,
             producer_group=thread,
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 32 * STORE_WARPS),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, self.pair * 32 * STORE_WARPS),
+            cta_layout_vmnk=ctas,
             defer_sync=True,  # the ring's sync serves both
         )
         ring = pipeline.PipelineTmaUmma.create(
             num_stages=self.stages,
             producer_group=thread,
-            # A stage is free when the products of all CTAs that it was loaded for are done.
-            consumer_group=pipeline.CooperativeGroup(
-                pipeline.Agent.Thread, self.cluster_m + self.cluster_n - 1
-            ),
-            tx_count=self.stage_bytes,
-            cta_layout_vmnk=cute.make_layout((1, *self.cluster)),
+            # A stage is free when the products of all tiles that it was loaded for are done.
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, tiles_m + tiles_n - 1),
+            tx_count=self.pair * self.stage_bytes,
+            cta_layout_vmnk=ctas,
         )
-        tmem = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, THREADS))
+        tmem = TmemAllocator(
+            barrier_for_retrieve=pipeline.NamedBarrier(1, THREADS), is_two_cta=self.pair == 2
+        )
         columns = max(32, 1 << (ACCUMULATORS * self.tile_n - 1).bit_length())  # a power of two, at least 32
         tmem.allocate(columns)
         tmem.wait_for_alloc()
@@ -233,7 +256,9 @@ class Gemm:
         if warp == LOAD_WARP:
             self.load(ring, (*a, sA), (*b, sB), tiled_mma, k_tiles, grid)
         elif warp == MULTIPLY_WARP:
-            self.multiply(ring, sums, tiled_mma, sA, sB, tCtC, k_tiles, grid)
+            cta_m, _, _ = cute.arch.block_idx()
+            if cta_m % self.pair == 0:  # one of a pair issues for both
+                self.multiply(ring, sums, tiled_mma, sA, sB, tCtC, k_tiles, grid)
         else:
             self.write_back(sums, tCtC, (*c, sC), grid)
         cute.arch.sync_threads()
@@ -254,22 +279,26 @@ class Gemm:
         (load_a, tA, sA), (load_b, tB, sB) = a, b
         cta_m, cta_n, cluster = cute.arch.block_idx()
         _, _, clusters = cute.arch.grid_dim()
-        thr_mma = tiled_mma.get_slice(0)
+        half, tile_m = cta_m % self.pair, cta_m // self.pair
+        thr_mma = tiled_mma.get_slice(half)
         tCgA = thr_mma.partition_A(cute.local_tile(tA, (self.tile_m, TILE_K), (None, None)))
         tCgB = thr_mma.partition_B(cute.local_tile(tB, (self.tile_n, TILE_K), (None, None)))
+        _, tiles_m, tiles_n, _ = self.cluster_vmnk
         tAsA, tAgA = cpasync.tma_partition(
-            load_a, cta_n, cute.make_layout(self.cluster_n),
-            cute.group_modes(sA, 0, 3), cute.group_modes(tCgA, 0, 3),
-        )  # fmt: skip
+            load_a, cta_n, cute.make_layout(tiles_n), cute.group_modes(sA, 0, 3), cute.group_modes(tCgA, 0, 3)
+        )
         tBsB, tBgB = cpasync.tma_partition(
-            load_b, cta_m, cute.make_layout(self.cluster_m),
-            cute.group_modes(sB, 0, 3), cute.group_modes(tCgB, 0, 3),
-        )  # fmt: skip
-        ctas, here = cute.make_layout((1, *self.cluster)), (0, cta_m, cta_n, 0)
+            load_b,
+            tile_m,
+            cute.make_layout(tiles_m),
+            cute.group_modes(sB, 0, 3),
+            cute.group_modes(tCgB, 0, 3),
+        )
+        ctas, here = cute.make_layout(self.cluster_vmnk), (half, tile_m, cta_n, 0)
         to_a = to_b = None
-        if const_expr(self.cluster_n > 1):
+        if const_expr(tiles_n > 1):
             to_a = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=2)
-        if const_expr(self.cluster_m > 1):
+        if const_expr(tiles_m > 1):
             to_b = cpasync.create_tma_multicast_mask(ctas, here, mcast_mode=1)
 
         free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
@@ -279,8 +308,9 @@ class Gemm:
                 ring.producer_acquire(free)
                 full = ring.producer_get_barrier(free)
                 cute.copy(
-                    load_a, tAgA[None, row, k_tile], tAsA[None, free.index], tma_bar_ptr=full, mcast_mask=to_a
-                )
+                    load_a, tAgA[None, row // self.pair, k_tile], tAsA[None, free.index], tma_bar_ptr=full,
+                    mcast_mask=to_a,
+                )  # fmt: skip
                 cute.copy(
                     load_b, tBgB[None, column, k_tile], tBsB[None, free.index], tma_bar_ptr=full,
                     mcast_mask=to_b,
@@ -383,7 +413,7 @@ class Gemm:
 
     @cute.jit
     def position(self, index: Int32, grid: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
-        """This CTA's tile of c, when its cluster's is number `index` in the order of time.
+        """This CTA's 128 rows and its tile's columns, when its cluster's turn is number `index`.
 
         Groups of `group_m` rows are walked column by column, so that what runs at the same time
         reads few rows of a and few rows of b.
