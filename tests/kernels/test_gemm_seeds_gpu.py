@@ -20,8 +20,8 @@ KNOBS: list[dict[str, Any]] = [
     {},
     {"cluster_m": 1, "cluster_n": 2},
     {"cluster_m": 1, "group_m": 1},
-    {"tile_m": 256, "tile_n": 128},
-    {"tile_n": 192},
+    {"tile_m": 256, "tile_n": 128, "cluster_m": 2, "cluster_n": 2},
+    {"tile_n": 192, "cluster_m": 4},
     {"tile_n": 128, "stages": 6, "ping_pong": True},
     {"tile_m": 64, "ping_pong": True, "cluster_m": 1, "cluster_n": 2},
     {"tile_m": 64, "tile_n": 32, "stages": 12, "ping_pong": True, "cluster_m": 1},
@@ -120,12 +120,12 @@ def test_what_tma_cannot_reach_is_refused_before_the_launch() -> None:
 
 @pytest.mark.parametrize("changes", GROUPED_KNOBS, ids=name_of)
 def test_every_group_meets_its_own_matrix_and_no_row_beyond(changes: dict[str, Any]) -> None:
+    knobs = knobs_of("grouped_gemm", changes)
+    launches = {groups: load_seed("grouped_gemm").build({"groups": groups}, knobs) for groups in (8, 40)}
     for sizes, n, k in GROUPS:
-        knobs = knobs_of("grouped_gemm", changes)
-        launch = load_seed("grouped_gemm").build({"groups": len(sizes)}, knobs)
         rows, ends = sum(sizes), list(itertools.accumulate(sizes))
         a, b, c = random(rows, k), random(len(sizes), n, k, seed=1), guarded(rows, n)
-        launch(a, b, torch.tensor(ends, dtype=torch.int32, device="cuda"), c[:rows])
+        launches[len(sizes)](a, b, torch.tensor(ends, dtype=torch.int32, device="cuda"), c[:rows])
         parts = [a[first:last].double() for first, last in itertools.pairwise([0, *ends])]
         exact = torch.cat([part @ matrix.double().T for part, matrix in zip(parts, b, strict=True)])
         assert_rounded(c[:rows], exact, k)
