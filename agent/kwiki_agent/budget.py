@@ -10,7 +10,7 @@ from typing import Literal
 from kwiki_kernels.evaluation import Record
 
 from kwiki_agent.contract import Contract
-from kwiki_agent.digest import digests
+from kwiki_agent.digest import build_digest, digests
 from kwiki_agent.policy.accounting import Bill, bill
 from kwiki_agent.runs import RunFolder
 
@@ -24,7 +24,7 @@ class Spent(Record):
     """Sums over all processes that drove the run. Seconds of `build_s` and `judge_s` count each candidate."""
 
     judge_s: float = 0.0
-    """Building and judging, as the judge says."""
+    """Building and judging, as the judge says; builds here and builds where the GPU is."""
     gpu_s: float = 0.0
     """Of those, checking and timing on a GPU."""
     wall_s: float = 0.0
@@ -42,10 +42,11 @@ class Spent(Record):
 def spent(run: RunFolder) -> Spent:
     """What a run has spent so far."""
     verdicts = [digest for job in run.judged_jobs() for digest in digests(run, job).values()]
+    builds = filter(None, (build_digest(run, candidate.id) for candidate in run.candidates()))
     models = bill(run)
     lines = list(run.lines(TIMELINE))
     return Spent(
-        judge_s=sum(v.build_s + v.judge_s for v in verdicts),
+        judge_s=sum(v.build_s + v.judge_s for v in (*builds, *verdicts)),
         gpu_s=sum(v.judge_s for v in verdicts if v.on_gpu),
         wall_s=sum(line["wall_s"] for line in lines if line["kind"] == "step"),
         waited_s=sum(line["wall_s"] for line in lines if line["kind"] != "step") + models.model_s,

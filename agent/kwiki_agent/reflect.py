@@ -13,7 +13,6 @@ from typing import Any
 
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.lessons.gate import GateDecision, add_lesson
-from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.page import Confidence, Effect, Evidence, Knob, Lesson, Status
 from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.definition import VarAxis
@@ -22,6 +21,7 @@ from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import timings
 from kwiki_agent.contrasts import Contrast, differing_knobs, measured_contrasts
+from kwiki_agent.credit import credit_cards
 from kwiki_agent.edits import Edit, telling_edits
 from kwiki_agent.evidence import evidence_json
 from kwiki_agent.runs import RunFolder
@@ -30,7 +30,7 @@ from kwiki_agent.trials import history
 
 def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None) -> Iterator[str]:
     """Propose this run's lessons to the gate. Yields one line a decision."""
-    _credit_cards(run, wiki)
+    credit_cards(run, wiki)
     if incumbent is None:
         return
     evidence = {run.id: evidence_json(run).encode()}
@@ -256,19 +256,6 @@ def _text(value: object) -> str:
 
 def _listed(knobs: Knobs) -> str:
     return ", ".join(f"{name}={_text(value)}" for name, value in knobs.items())
-
-
-def _credit_cards(run: RunFolder, wiki: Wiki) -> None:
-    """Cards behind candidates were used; those behind promotions helped."""
-    promoted = {line["candidate"] for line in run.lines("promotions.jsonl")}
-    used: dict[str, None] = {}
-    helped: dict[str, None] = {}
-    for candidate in run.candidates():
-        used |= dict.fromkeys(candidate.cards)
-        if candidate.id in promoted:
-            helped |= dict.fromkeys(candidate.cards)
-    record(wiki, "used", list(used), run=run.id)
-    record(wiki, "helped", list(helped), run=run.id)
 
 
 def _line(lesson: Lesson, decision: GateDecision) -> dict[str, object]:
