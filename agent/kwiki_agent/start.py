@@ -153,5 +153,4 @@ def _policy(run: RunFolder, wiki: Wiki, builder: Executor, say: Callable[[str], 
         case "claude":
             from kwiki_agent.policy.claude import Claude
 
-            check_key()
             return Claude(run, wiki, builder, say)

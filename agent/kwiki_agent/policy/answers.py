@@ -12,8 +12,10 @@ from kwiki_ingest.search.retrieve import Hit, search
 from kwiki_ingest.truth.symbols import Symbol, SymbolTable
 from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.evaluation import Evaluation, StaticReport, Status
+from kwiki_kernels.job import Candidate
 from kwiki_kernels.profile.diagnose import Diagnosis, diagnose
 from kwiki_kernels.profile.metrics import metrics_of, roofline_metrics
+from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import compare, timings
 
@@ -78,6 +80,14 @@ def build_text(verdict: Evaluation) -> str:
     if verdict.status is not Status.UNMEASURED:
         return f"{verdict.status}\n{as_data(verdict.log[-MAX_LOG_CHARS:], 'compiler')}"
     return "\n".join(("it compiles", *(_report(report) for report in verdict.static_reports)))
+
+
+def code_text(candidate: Candidate, task: Task) -> str:
+    """A candidate's text and knobs; the seed, which everybody knows, by name alone."""
+    knobs = f"{candidate.id} has knobs {candidate.knobs}"
+    if candidate.source in task.kernels.values():
+        return f"{knobs} and the seed's code"
+    return f"{knobs} and this code:\n" + as_data(candidate.source, f"kernel {candidate.id}")
 
 
 def measurement_text(

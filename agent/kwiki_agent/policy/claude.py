@@ -16,6 +16,7 @@ from kwiki_kernels.job import Candidate
 
 from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import Brief, NothingProposedError
+from kwiki_agent.policy.accounting import bill
 from kwiki_agent.policy.conversation import Conversation, Transcript
 from kwiki_agent.policy.dispatch import dispatch_by_shape
 from kwiki_agent.policy.endpoint import Endpoint, Request
@@ -55,6 +56,8 @@ class Claude:
         if contract.model is None:
             raise AgentError("the contract names no model: start a run with --model")
         toolbox = Toolbox(brief, self.run, self.wiki, self.builder)
+        if toolbox.room <= 0:
+            return []
         transcript = Transcript(self.run, round_)
         if not transcript.messages:
             transcript.add(opening(brief, self.run, toolbox.room))
@@ -65,7 +68,9 @@ class Claude:
         conversation = Conversation(self.run, contract, request, transcript, toolbox, self.say)
         with Endpoint(self.run, self.say) as endpoint:
             ended = conversation.hold(endpoint)
-        self.say(f"the round's conversation ended: {ended}")
+        total = bill(self.run)
+        money = "cost unknown" if total.cost_usd is None else f"{total.cost_usd:.2f} USD"
+        self.say(f"models: {ended}; {total.tokens:,} tokens so far, {money}")
         if not toolbox.submitted:
             raise NothingProposedError(ended)
         return toolbox.submitted

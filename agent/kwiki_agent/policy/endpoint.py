@@ -17,7 +17,7 @@ import httpx2
 from anthropic.types import Message
 
 from kwiki_agent.contract import Model, RunStoppedError
-from kwiki_agent.policy.accounting import USAGE, Role, Usage, cost_usd
+from kwiki_agent.policy.accounting import USAGE, Role, Usage, check_key, cost_usd
 from kwiki_agent.runs import RunFolder
 
 MAX_RETRIES = 5
@@ -65,10 +65,12 @@ class _Attempt:
 class Endpoint:
     """Asks the server that the environment names; key and base URL come from nowhere else.
 
-    Every message is booked in the run folder, those of streams that broke off too.
+    Every message is booked in the run folder, those of streams that broke off too. Without a key it raises
+    AgentError.
     """
 
     def __init__(self, run: RunFolder, say: Callable[[str], None]) -> None:
+        check_key()
         self._run, self._say = run, say
         self._client = anthropic.Anthropic(max_retries=MAX_RETRIES)
 

@@ -14,8 +14,10 @@ from kwiki_kernels.task import Task
 
 from kwiki_agent.contract import Contract
 from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief
+from kwiki_agent.policy.answers import code_text
 from kwiki_agent.policy.directions import MAX_TRIES, Ranking, standings
 from kwiki_agent.runs import RunFolder
+from kwiki_agent.state import Card
 from kwiki_agent.trials import Trial
 
 Block = dict[str, Any]
@@ -54,7 +56,7 @@ def system_blocks(contract: Contract, task: Task) -> list[Block]:
 
 def opening(brief: Brief, run: RunFolder, room: int) -> Block:
     """The first message of a round: the cards, which change seldom, then where the search stands."""
-    cards = "\n\n".join(as_data(card["text"], f"wiki {card['id']}") for card in brief.cards)
+    cards = "\n\n".join(map(_card, brief.cards))
     return {
         "role": "user",
         "content": [
@@ -95,11 +97,8 @@ def _round(brief: Brief, run: RunFolder, room: int) -> Iterator[str]:
     leader = next((trial for trial in trials if trial.candidate.id == brief.incumbent), None)
     if leader:
         score = "not measured" if leader.score is None else f"score {leader.score:.4f}"
-        yield f"The leader is {leader.candidate.id}, {score}, knobs {json.dumps(leader.candidate.knobs)}."
-        if leader.candidate.source not in brief.task.kernels.values():
-            yield as_data(leader.candidate.source, f"kernel {leader.candidate.id}")
-        else:
-            yield "Its code is the seed's."
+        yield f"The leader is {leader.candidate.id}, {score}."
+        yield code_text(leader.candidate, brief.task)
     if brief.stalled >= STALLED_BEFORE_NEW_DIRECTION:
         yield f"{brief.stalled} rounds brought no promotion: only directions not tried yet are taken."
     if ranked := list(_directions(trials, run)):
@@ -112,6 +111,16 @@ def _round(brief: Brief, run: RunFolder, room: int) -> Iterator[str]:
     if diagnosis := list(run.lines("diagnoses.jsonl"))[-1:]:
         latest = diagnosis[0]
         yield f"The last diagnosis, of {latest['candidate']}: {latest['bound']}. {latest['next_edit']}"
+
+
+def _card(card: Card) -> str:
+    """A page with its standing, and what it advises on knobs."""
+    advice = (
+        f"{knob['name']} {knob['op']} {knob['value']}" + (f" where {knob['when']}" if knob["when"] else "")
+        for knob in card["knobs"]
+    )
+    head = f"{card['title']} ({card['status']}, {card['confidence']})"
+    return as_data("\n".join([head, card["text"], *advice]), f"wiki {card['id']}")
 
 
 def _directions(trials: list[Trial], run: RunFolder) -> Iterator[str]:

@@ -76,7 +76,7 @@ class TrialCompile(_Input):
 
 
 class ReadProfile(_Input):
-    """Everything measured about one candidate: errors, times per workload, roofline, binary, diagnosis."""
+    """All about one candidate: its code, errors, times per workload, roofline, binary, diagnosis."""
 
     candidate: str
 
@@ -195,7 +195,7 @@ class Toolbox:
         return answers.build_text(self._compile(candidate))
 
     def _read_profile(self, asked: ReadProfile) -> str:
-        known = [trial.candidate.id for trial in self.brief.trials]
+        known = {trial.candidate.id: trial.candidate for trial in self.brief.trials}
         if asked.candidate not in known:
             raise ToolError(
                 f"there is no candidate '{asked.candidate}'; there are {', '.join(known) or 'none'}"
@@ -208,7 +208,8 @@ class Toolbox:
             n: beside[n] for n in (BASELINE, self.brief.incumbent) if n in beside and n != asked.candidate
         }
         profiled = read_diagnosis(self.run, asked.candidate)
-        return answers.measurement_text(asked.candidate, verdict, others, profiled)
+        code = answers.code_text(known[asked.candidate], self.brief.task)
+        return f"{code}\n{answers.measurement_text(asked.candidate, verdict, others, profiled)}"
 
     def _rank_directions(self, asked: RankDirections) -> str:
         ranking = Ranking.load(self.run).merged(asked.directions)
