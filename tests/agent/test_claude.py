@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from kwiki_agent.cli import main
 from kwiki_agent.graph import drive
 from kwiki_agent.policy.accounting import Usage, bill
+from kwiki_agent.runs import RunFolder
 from kwiki_agent.scripted_model import Call, Say, call
 from kwiki_agent.trials import history
+from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.evaluation import Status
 
 from tests.agent.claude import KEY, claude_loop, kernel, rank, served, submission, submit
@@ -182,3 +186,28 @@ def test_submissions_name_a_ranked_direction(
     refused = model.requests[1]["messages"][-1]["content"][0]
     assert refused["is_error"] is True
     assert "call rank_directions first" in refused["content"]
+
+
+def test_the_command_runs_a_model_and_keeps_its_draft_that_does_not_build(
+    task_dir: Path,
+    wiki: Wiki,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--policy", "claude", "--model", "scripted", "--effort", "low", "--reviewer", "none"]
+    places = ["--arch", "sm_90a", "--wiki", str(wiki.root), "--runs", str(tmp_path / "runs"), "--id", "one"]
+    with served([rank("vectors"), submit(2)], monkeypatch) as model:
+        assert (
+            main(["run", str(task_dir), *options, *places, "--candidates", "1", "--no-cards", "--json"]) == 0
+        )
+    assert json.loads(capsys.readouterr().out)["winner"] is None
+    assert model.requests[0]["output_config"] == {"effort": "low"}
+    run = RunFolder(tmp_path / "runs" / "one")
+    assert [trial.status for trial in history(run)] == [Status.COMPILE_ERROR]
+    contract = json.loads((run.path / "contract.json").read_text())
+    assert (contract["model"]["name"], contract["model"]["price"], contract["reviewer"]) == (
+        "scripted",
+        None,
+        None,
+    )
