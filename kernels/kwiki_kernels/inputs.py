@@ -233,7 +233,7 @@ def _random(
         return out
     bent = spread != 1.0 and len(shape) > 1
     rows = out.view(-1, shape[-1] if bent else 1)
-    kinds = row_kinds(len(rows), generator) if bent else None
+    kinds = row_kinds(len(rows), generator, gentle=dtype is torch.float16) if bent else None
     step = max(1, PIECE // rows.shape[1])
     for start in range(0, len(rows), step):
         piece = rows[start : start + step]

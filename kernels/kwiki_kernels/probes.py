@@ -13,12 +13,18 @@ SPECIAL = ONE_HOT, CONSTANT, ZERO, ENLARGED = 1, 3, 5, 7
 KINDS = 8
 
 
-def row_kinds(rows: int, generator: torch.Generator) -> torch.Tensor:
-    """[rows]: the kind of each, in random order and all alike often; one row alone is left as it is."""
+def row_kinds(rows: int, generator: torch.Generator, *, gentle: bool = False) -> torch.Tensor:
+    """[rows]: the kind of each, in random order and all alike often; one row alone is left as it is.
+
+    `gentle` leaves out the constant and the large ones: products of such rows leave the range of float16.
+    """
     device = generator.device
     order = torch.randperm(rows, generator=generator, device=device)
     offset = 2 * torch.randint(KINDS // 2, (1,), generator=generator, device=device)
-    return (order + offset) % KINDS
+    kinds = (order + offset) % KINDS
+    if gentle:
+        kinds[(kinds == CONSTANT) | (kinds == ENLARGED)] = 0
+    return kinds
 
 
 def bend_rows(drawn: torch.Tensor, kinds: torch.Tensor, spread: float, generator: torch.Generator) -> None:

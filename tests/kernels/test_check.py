@@ -164,6 +164,25 @@ def test_infinities_of_the_reference_must_be_met() -> None:
     assert (same.status, other.status) == (Status.PASSED, Status.INCORRECT_NUMERICAL)
 
 
+@pytest.mark.parametrize(
+    ("output", "status"),
+    [
+        ([torch.inf, -torch.inf, 60000.0], Status.PASSED),
+        ([65504.0, -65504.0, 60000.0], Status.PASSED),
+        ([torch.inf, torch.inf, 60000.0], Status.INCORRECT_NUMERICAL),
+        ([torch.inf, -torch.inf, torch.inf], Status.INCORRECT_NUMERICAL),
+        ([torch.nan, -torch.inf, 60000.0], Status.INCORRECT_NUMERICAL),
+        ([0.0, -torch.inf, 60000.0], Status.INCORRECT_NUMERICAL),
+    ],
+)
+def test_what_leaves_the_range_of_its_dtype_may_overflow_or_saturate(
+    output: list[float], status: Status
+) -> None:
+    expected = torch.tensor([70000.0, -90000.0, 60000.0], dtype=torch.float64)
+    finding = check_values(TASK.definition, [torch.tensor(output, dtype=torch.float16)], [expected])
+    assert finding.status is status, finding.log
+
+
 def test_an_exception_in_the_kernel_points_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     text = "def run(x, eps, y):\n    return x + undefined\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -106,3 +107,25 @@ def test_a_shortcut_that_holds_in_expectation_fails(
     close = torch.linalg.vector_norm(shortcut(x.float()) - norm(x.float())) / x.numel() ** 0.5
     assert close < 5e-3, "would pass where all rows are normal"
     assert check(shortcut).status is Status.INCORRECT_NUMERICAL
+
+
+def test_a_half_precision_product_passes_though_its_range_is_small() -> None:
+    matrix = {"shape": ["n", "k"], "dtype": "float16"}
+    definition = {
+        "name": "product", "op_type": "gemm", "axes": {"n": {"type": "var"}, "k": {"type": "var"}},
+        "inputs": {"a": matrix, "b": matrix}, "outputs": {"c": {"shape": ["n", "n"], "dtype": "float16"}},
+        "reference": "def run(a, b):\n    return a @ b.T\n",
+    }  # fmt: skip
+    workload = {"uuid": "w", "axes": {"n": 200, "k": 8192}}
+    files = {"definition.json": json.dumps(definition), "workloads.jsonl": json.dumps(workload)}
+    task = parse_task(files, {}, origin="test")
+
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.float() @ b.float().T).half()
+
+    trial = Trial(
+        Launch(run, returns_outputs=True), task.definition, task.workloads[0], seed=0, device="cpu",
+        reference=lambda a, b: a @ b.T,
+    )  # fmt: skip
+    finding = trial.check()
+    assert finding.status is Status.PASSED, finding.log
