@@ -203,8 +203,9 @@ def _promotion(
 
 
 def _case(state: RunState, loop: Loop, promotion: Promotion, verdicts: dict[str, Evaluation]) -> Case:
-    incumbent = state.get("incumbent")
-    before = loop.run.candidate(incumbent).source if incumbent else next(iter(loop.task.kernels.values()), "")
+    incumbent, arch = state.get("incumbent"), loop.contract.arch
+    seed = loop.task.seed_for(arch) if loop.task.has_seed_for(arch) else ""
+    before = loop.run.candidate(incumbent).source if incumbent else seed
     return Case(
         candidate=loop.run.candidate(promotion.candidate_id), before=before,
         evaluation=verdicts[promotion.candidate_id], incumbent=verdicts.get(incumbent or ""),

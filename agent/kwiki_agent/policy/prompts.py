@@ -43,8 +43,15 @@ code with the same knobs is taken once. Host code around the kernel may allocate
 launch, and computes nothing. A candidate is promoted when it is right on every workload and faster
 outside the noise.
 
-A kernel module defines `build(axes, knobs) -> launch`, or `run(*inputs, *outputs)` for Triton. The seed
-in the contract shows the form. State in `cards` the pages that led to a candidate, and no others.
+A kernel is one Python module in CuTe-DSL or Triton. In CuTe-DSL it defines `build(axes, knobs) ->
+launch`: `build` compiles from fake tensors for the architecture in CUTE_DSL_ARCH, without a GPU; `axes`
+holds the axes named in the module's `STATIC_AXES` (a tuple; all axes without it), and one binary serves
+all workloads that agree in them; `launch(*inputs, *outputs)` runs on torch's current stream and can be
+captured in a CUDA graph; `launch.compiled` is a tuple of objects whose `__cubin__` is the binary. In
+Triton it defines `run(*inputs, *outputs)`. Inputs and outputs come in the definition's order, scalars as
+Python numbers. torch may allocate and describe tensors and compute nothing; exceptions are not caught;
+nothing is read or imported beside the languages and small parts of the standard library. A seed in the
+contract shows the form. State in `cards` the pages that led to a candidate, and no others.
 
 {NOTE}"""
 
@@ -87,7 +94,7 @@ def _contract(contract: Contract, task: Task) -> Iterator[str]:
         yield as_data(task.baselines["baseline"], "baseline")
     if task.knob_space:
         yield f"Knobs of the seed: {task.knob_space.model_dump_json()}"
-    if task.kernels:
+    if task.has_seed_for(contract.arch):
         yield as_data(task.seed_for(contract.arch), "seed kernel")
 
 

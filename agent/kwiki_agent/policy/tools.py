@@ -183,9 +183,8 @@ class Toolbox:
     def _trial_compile(self, asked: TrialCompile) -> str:
         draft = self._draft(asked.source, asked.knobs, intent="trial compile")
         check_drafts([draft], (), task=self.brief.task, contract=self.brief.contract, wiki=self.wiki)
-        mark = hashlib.sha256(json.dumps([draft.source, draft.knobs], sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
+        identity = json.dumps([draft.source, draft.knobs], sort_keys=True)
+        mark = hashlib.sha256(identity.encode()).hexdigest()[:16]
         if mark not in self.trial_compiles and len(self.trial_compiles) >= MAX_TRIAL_COMPILES:
             raise ToolError(
                 f"this round had its {MAX_TRIAL_COMPILES} trial compiles: submit, and read the log"
