@@ -64,7 +64,7 @@ class Improving(KeptFormula):
 
     def _falling(self, knobs: Knobs, axes: dict[str, int]) -> float:
         number = self._order.setdefault(json.dumps(knobs), len(self._order))
-        return 10.0 * float(axes["n"]) ** 0.5 * 0.99**number
+        return 1e5 * float(axes["n"]) ** 0.5 * 0.99**number
 
 
 def resident_mib() -> float:
