@@ -4,6 +4,7 @@ folder, and returns what changed in the state; run twice from the same checkpoin
 
 from __future__ import annotations
 
+from kwiki_ingest.lessons.disputes import Dispute, open_disputes
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.search.retrieve import by_profile, search
 from kwiki_kernels.evaluation import Evaluation, Status
@@ -95,7 +96,14 @@ def brief_of(state: RunState, loop: Loop) -> Brief:
         cards=tuple(state["cards"]),
         stalled=state["stalled"],
         best_per_workload=fastest_by_workload(loop.run, state.get("incumbent")),
+        disputes=_disputes(state, loop),
     )
+
+
+def _disputes(state: RunState, loop: Loop) -> tuple[Dispute, ...]:
+    if state["phase"] != "ablate" or not loop.contract.use_cards:
+        return ()
+    return tuple(open_disputes(loop.wiki, arch=loop.contract.arch, op=loop.task.definition.op_type))
 
 
 def build(state: RunState, loop: Loop) -> RunState:

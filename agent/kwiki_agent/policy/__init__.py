@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kwiki_ingest.lessons.disputes import Dispute
 from kwiki_kernels.evaluation import Evaluation, Record
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
@@ -30,6 +31,8 @@ class Brief:
     """Rounds in a row without a promotion; from two on, another direction is due."""
     best_per_workload: dict[str, str]
     """Workload uuid to the id of the candidate that was fastest on it."""
+    disputes: tuple[Dispute, ...] = ()
+    """Open questions of the wiki about this operator and architecture, when the phase can decide them."""
 
 
 class NothingProposedError(Exception):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import optuna
+from kwiki_ingest.lessons.disputes import Dispute
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Knobs, KnobValue
 from kwiki_kernels.job import Candidate
@@ -79,6 +80,10 @@ class _Space:
             for uuid in brief.contract.workloads
         ]
         self._tried = {_key(trial.candidate.knobs) for trial in brief.trials if not trial.candidate.rules}
+
+    def allows(self, settings: Knobs) -> bool:
+        """Whether all of these are knobs and values of the run."""
+        return all(value in self.knobs.get(name, ()) for name, value in settings.items())
 
     def is_valid(self, knobs: Knobs) -> bool:
         """Whether the constraints hold on every workload."""
@@ -244,7 +249,10 @@ def _study(brief: Brief, values: dict[str, tuple[KnobValue, ...]], exploring: bo
 
 
 def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
-    """The incumbent with one knob moved one step: is each choice really better, and by how much?"""
+    """The incumbent with one knob moved one step: is each choice really better, and by how much?
+
+    And with the settings of lessons that contradict each other, so that this run decides between them.
+    """
     incumbent = next((t.candidate for t in brief.trials if t.candidate.id == brief.incumbent), None)
     if incumbent is None:
         return
@@ -253,6 +261,15 @@ def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
         if space.is_new(knobs):
             intent = f"ablate {name}: {incumbent.knobs[name]} to {knobs[name]}"
             yield _candidate(brief, next(number), _Proposal(knobs, intent))
+    for dispute in brief.disputes:
+        for settings in dispute.settings:
+            knobs = {**incumbent.knobs, **settings}
+            if space.allows(settings) and space.is_new(knobs):
+                yield _candidate(brief, next(number), _Proposal(knobs, _question(dispute), dispute.pages))
+
+
+def _question(dispute: Dispute) -> str:
+    return f"decide between {' and '.join(dispute.pages)}"
 
 
 def _candidate(brief: Brief, number: int, proposal: _Proposal) -> Candidate:
