@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 
 import torch
 from cutlass import BFloat16, Float8E4M3FN, Float32
@@ -39,7 +39,13 @@ def grid_clusters(gemm: Gemm, m: int, n: int, ctas: int) -> int:
     works = m // gemm.tile[0] * (n // gemm.tile[1]) * gemm.splits // size
     if ctas == ONE_PER_TILE:
         return works
-    return min(works, ctas // size or HardwareInfo().get_max_active_clusters(size))
+    return min(works, ctas // size or resident_clusters(size))
+
+
+@cache
+def resident_clusters(size: int) -> int:
+    """How many clusters of `size` CTAs the GPU holds at one CTA per SM; asking compiles a kernel."""
+    return int(HardwareInfo().get_max_active_clusters(size))
 
 
 def make_call(
