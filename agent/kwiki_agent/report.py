@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import compare, timings
 from kwiki_agent.report_html import write_html
-from kwiki_agent.report_sections import cost_section, direction_section, profile_section, trouble_section
+from kwiki_agent.report_sections import (
+    cost_section,
+    direction_section,
+    profile_section,
+    repeat_options,
+    trouble_section,
+)
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.trials import BASELINE, Trial, history
@@ -89,13 +96,8 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     yield from _lessons_section(run)
     yield from cost_section(run)
     yield "## How to repeat it\n"
-    workloads = "all" if len(contract.workloads) == len(task.workloads) else ",".join(contract.workloads)
-    yield (
-        f"`kernel-agent run {task.name} --arch {contract.arch} --workloads {workloads} "
-        f"--policy {contract.policy} --candidates {contract.max_candidates} --batch {contract.batch} "
-        f"--seed {contract.seed}`, "
-        f"kernel-wiki {contract.kernel_wiki_version}."
-    )
+    command = shlex.join(["kernel-agent", "run", *repeat_options(contract, task)])
+    yield f"`{command}`, kernel-wiki {contract.kernel_wiki_version}."
 
 
 def _verdict_line(run: RunFolder, trials: list[Trial], state: RunState, measured: bool) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from kwiki_kernels.task import Task
+
 from kwiki_agent.budget import spent
+from kwiki_agent.contract import Contract
 from kwiki_agent.policy.accounting import Bill
 from kwiki_agent.policy.directions import MAX_TRIES, Ranking, standings
 from kwiki_agent.runs import REVIEWS, TROUBLES, RunFolder
@@ -83,3 +86,33 @@ def _models(models: Bill, kept: int) -> str:
         f"Models: {models.messages} messages in {models.model_s:.1f} s, {models.tokens:,} tokens "
         f"({models.cached_tokens:,} read from the cache, {models.output_tokens:,} written), {money}."
     )
+
+
+def repeat_options(contract: Contract, task: Task) -> list[str]:
+    """What follows `kernel-agent run` to ask for the same again; what stands at its default is left out."""
+    every = len(contract.workloads) == len(task.workloads)
+    options: dict[str, object] = {
+        "--arch": contract.arch,
+        "--workloads": "all" if every else ",".join(contract.workloads),
+        "--screen": len(contract.representatives) or None,
+        "--policy": contract.policy,
+        "--candidates": contract.max_candidates,
+        "--batch": contract.batch,
+        "--seed": contract.seed,
+    }
+    changed = {
+        "--language": "language", "--min-gain": "min_gain", "--stop-at": "stop_at",
+        "--max-judge": "max_judge_s", "--max-gpu": "max_gpu_s", "--max-wall": "max_wall_s",
+        "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd",
+    }  # fmt: skip
+    for flag, name in changed.items():
+        value = getattr(contract, name)
+        options[flag] = None if value == Contract.model_fields[name].default else value
+    options["--imports"] = ",".join(contract.allowed_imports) or None
+    if contract.model is not None:
+        options["--model"], options["--effort"] = contract.model.name, contract.model.effort
+        options["--reviewer"] = contract.reviewer.name if contract.reviewer else "none"
+    given = [text for flag, value in options.items() if value is not None for text in (flag, str(value))]
+    fixed = [text for name, value in contract.fixed_knobs.items() for text in ("--fix", f"{name}={value}")]
+    switches = ["--no-cards"] * (not contract.use_cards) + ["--search-only"] * contract.search_only
+    return [task.name, *given, *fixed, *switches]

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 from kwiki_agent.cli import main
+from kwiki_agent.contract import Model
 from kwiki_agent.graph import drive
+from kwiki_agent.policy.accounting import Models
+from kwiki_agent.report_sections import repeat_options
+from kwiki_agent.runs import RunFolder
+from kwiki_agent.start import new_run
 from kwiki_ingest.wiki import Wiki
+from kwiki_kernels.task import load_task
 
+from tests.agent.claude import KEY, served
 from tests.agent.toy import MakeLoop
 
 
@@ -72,3 +79,25 @@ def test_what_the_contract_forbids_is_refused_before_anything_is_written(
     assert sentence in error
     assert error.count("\n") == 1
     assert not runs.exists()
+
+
+def test_the_command_in_the_report_asks_for_the_same_contract(
+    task_dir: Path, wiki: Wiki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.delenv("KERNEL_AGENT_EFFORT", raising=False)
+    limits = {
+        "language": "Triton", "allowed_imports": ("triton", "torch"), "min_gain": 0.02, "max_gpu_s": 100.0,
+        "max_tokens": 5000, "max_judge_s": 200.0, "max_wall_s": 300.0,
+    }  # fmt: skip
+    first = new_run(
+        str(task_dir), runs_dir=tmp_path, run_id="first", arch="sm_90a", workloads="n1,n64", screen=1,
+        wiki=wiki.root, policy="claude", max_candidates=7, batch=3, seed=5, use_cards=False, stop_at=2.5,
+        fixed_knobs=["width=4"], models=Models(Model(name="m", effort="low"), None), limits=limits,
+    ).contract  # fmt: skip
+    _, *options = repeat_options(first, load_task(task_dir))
+    places = ["--wiki", str(wiki.root), "--runs", str(tmp_path), "--id", "again"]
+    with served([], monkeypatch):
+        assert main(["run", str(task_dir), *options, *places]) == 1, "the model says nothing"
+    again = RunFolder(tmp_path / "again").contract
+    assert again.model_copy(update={"run_id": "first", "created": first.created}) == first
