@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kwiki_kernels.course import Span
 from kwiki_kernels.evaluation import Record
-from kwiki_kernels.keeper import Span
 
 
 class Account(Record):

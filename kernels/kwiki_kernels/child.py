@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from kwiki_kernels import driver
 from kwiki_kernels.build import RUN, Build, BuildError, build_candidate, load_module, run_entry
-from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import JudgeError, MachineError
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, Level, isolate
@@ -28,14 +28,11 @@ from kwiki_kernels.messages import (
     Confined,
     Done,
     Failed,
-    Measured,
     Message,
-    Pulse,
     Ready,
     Request,
     Send,
 )
-from kwiki_kernels.task import Task, parse_task
 
 PR_SET_PDEATHSIG = 1
 
@@ -49,12 +46,14 @@ def main(request_path: Path, fd: int) -> None:
     def send(message: Message) -> None:
         os.write(fd, f"{request.token} {message.model_dump_json()}\n".encode())
 
+    if request.measure:
+        driver.load()  # it opens sockets and files that the levels below close
     try:
-        send(Confined(isolation=isolate(_levels(request), Path.cwd())))
+        send(Confined(isolation=isolate(_levels(request), Path.cwd() / request.folder)))
         if request.candidate is None:
-            serve_machine(request, send)
+            examine(request, send)
         else:
-            judge_candidate(request, request.candidate, send)
+            contend(request, request.candidate, send)
         send(Done())
     except MachineError as error:
         send(Broken(machine=True, log=str(error)))
@@ -62,17 +61,15 @@ def main(request_path: Path, fd: int) -> None:
         send(Broken(machine=False, log=str(error)))
 
 
-def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
-    """Build, then check and time each workload where the request asks for it."""
-    job = request.job
-    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+def contend(request: Request, candidate: Candidate, send: Send) -> None:
+    """Build, then do what is told on each workload where the request asks for it."""
     integrity = None
     if (request.measure or request.check) and not request.baseline:
         from kwiki_kernels.integrity import Integrity
 
         integrity = Integrity()
     try:
-        builds = tuple(_builds(request, candidate, task, send))
+        builds = tuple(_builds(request, candidate, send))
     except BuildError as error:
         send(Failed(status=Status.COMPILE_ERROR, log=str(error)))
         return
@@ -86,48 +83,45 @@ def judge_candidate(request: Request, candidate: Candidate, send: Send) -> None:
         if build.launch is None
         for workload in build.workloads
     }
+    runnable = tuple(build for build in builds if build.launch and _can_run(request, build))
     reports = tuple(report for build in builds for report in build.reports)
     notes = dict.fromkeys(build.log for build in builds if build.launch and build.log)
-    send(Built(failures=failures, reports=reports, log="\n".join(notes)))
-    runnable = tuple(build for build in builds if build.launch and (request.measure or build.what == RUN))
-    if runnable and (request.measure or request.check):
+    send(
+        Built(
+            failures=failures,
+            runnable=tuple(workload.uuid for build in runnable for workload in build.workloads),
+            reports=reports,
+            log="\n".join(notes),
+        )
+    )
+    if runnable:
         from kwiki_kernels.contestant import Contestant
 
-        contestant = Contestant(request, candidate, task, runnable, integrity, send)
+        contestant = Contestant(request, runnable, integrity, send)
         for command in _commands():
             contestant.obey(command)
 
 
-def serve_machine(request: Request, send: Send) -> None:
-    """Measure the figures that every timing of this job is read against; then tell how the GPU is."""
-    commands = _commands()
-    next(commands)
-
-    from kwiki_kernels import timing
+def examine(request: Request, send: Send) -> None:
+    """Serve as the process that knows the answers."""
     from kwiki_kernels.contestant import open_gpu
-    from kwiki_kernels.trial import release
+    from kwiki_kernels.examiner import Examiner
 
-    open_gpu()
-    send(Ready())
-    protocol = request.job.protocol
-    copy_gbps = timing.copy_gbps(protocol)
-    gpu = local_gpu()  # asked now, while the clock is still up from the copies
-    here = environment(gpu)
-    figures = {
-        "versions": here.versions | {"cuda": timing.cuda_version()},
-        "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None,
-        "copy_gbps": copy_gbps,
-        "timer_floor_us": timing.timer_floor_us(protocol),
-    }
-    release()
-    heart = timing.Heart(protocol)
-    send(Measured(environment=here.model_copy(update=figures)))
-    for _ in commands:
-        right, device_us = heart.beat()
-        send(Pulse(right=right, device_us=device_us))
+    examiner = Examiner(request, Path.cwd())
+    for command in _commands():
+        if command.do == "open":
+            open_gpu()
+            send(Ready())
+        send(examiner.obey(command))
 
 
-def _builds(request: Request, candidate: Candidate, task: Task, send: Send) -> Iterator[Build]:
+def _can_run(request: Request, build: Build) -> bool:
+    """On the GPU all do; on the CPU only what is not compiled for a GPU."""
+    return request.measure or (request.check and build.what == RUN)
+
+
+def _builds(request: Request, candidate: Candidate, send: Send) -> Iterator[Build]:
+    task = request.task
     workloads = tuple(task.workload(uuid) for uuid in request.job.workload_uuids)
     path = Path.cwd() / "kernel.py"
     if request.baseline:

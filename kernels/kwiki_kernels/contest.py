@@ -4,102 +4,118 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
 
-from kwiki_kernels.evaluation import Status
-from kwiki_kernels.keeper import Child, Course
-from kwiki_kernels.lease import gpu_lease
-from kwiki_kernels.messages import Built, Command, Judged, Paused, Ready, Request
-from kwiki_kernels.sensors import Reading, Sensors, conditions, disturbance
-from kwiki_kernels.witness import Witness
+from kwiki_kernels.bout import Bout
+from kwiki_kernels.course import Course
+from kwiki_kernels.examiner_client import ExaminerClient
+from kwiki_kernels.keeper import Child
+from kwiki_kernels.lease import gpu_lease, quiet
+from kwiki_kernels.messages import Built, Command, Ready, Request
+
+Hush = Callable[[], AbstractContextManager[None]]
 
 
 def supervise(
-    requests: Sequence[Request], stop: threading.Event, *, builds: int = 1, witness: Witness | None = None
+    requests: Sequence[Request],
+    parent: Path,
+    stop: threading.Event,
+    *,
+    builds: int = 1,
+    examiner: ExaminerClient | None = None,
 ) -> list[Course]:
     """Run the children of one contest to their end: all build, `builds` at a time, then take turns.
 
+    Args:
+        parent: the folder that the children's own lie in.
+        examiner: needed where a request goes on after the build.
+
     Raises:
-        MachineError: the GPU is not well after them, as the witness finds.
+        TaskError: the task is at fault, as the examiner finds.
+        MachineError: the GPU is not well after them, as the examiner finds.
         Cancelled: `stop` was set meanwhile.
         OSError: no process can be started or no file written here.
     """
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(request, stop)) for request in requests]
+        children = [stack.enter_context(Child(request, parent, stop)) for request in requests]
         # Its threads must outlive the children: a child dies with the thread that has started it.
         pool = stack.enter_context(ThreadPoolExecutor(builds, thread_name_prefix="build"))
         list(pool.map(Child.build, children))
-        measured = [child for child in children if child.request.measure and child.course.said(Built)]
-        checked = [child for child in children if child.request.check and child.course.said(Built)]
-        play(checked, None, ())
-        with gpu_lease(stop) if measured else contextlib.nullcontext():
-            if measured and witness:
-                witness.open()
-            play(measured, witness.sensors if witness else None, witness.pids if witness else ())
-            # The lease ends only when they are gone: a hung kernel would spoil the next timing.
-            for child in children:
-                child.dismiss()
-            if measured and witness:
-                witness.expect_well()
+        ready = [child for child in children if child.course.said(Built)]
+        if examiner and examiner.measure and ready:
+            compete(ready, examiner, stop)
+        elif examiner:
+            play([child for child in ready if _opens(child)], examiner)
+        for child in children:
+            child.dismiss()
         return [child.course for child in children]
 
 
-def play(children: Sequence[Child], sensors: Sensors | None, ours: Sequence[int]) -> None:
-    """All workloads of the job, one after the other, by all children that can still answer.
+def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading.Event) -> None:
+    """Play on the GPU. Contexts come and go between rounds of others; all else needs the lease.
 
-    `ours` are other processes of the judge that hold the GPU.
+    Raises, as `supervise`.
     """
-    field = [child for child in children if child.ask(Command(do="open"), Ready)]
+    with examiner.seat(children):
+        with quiet(stop):
+            field = [child for child in children if _opens(child)]
+        with gpu_lease(stop):
+            with quiet(stop):
+                examiner.open()
+            play(field, examiner, lambda: quiet(stop))
+            with quiet(stop):
+                if not examiner.is_well():
+                    for child in children:  # one of them may have left something running
+                        child.dismiss()
+                    examiner.expect_well()
+        with quiet(stop):
+            for child in children:
+                child.dismiss()
+
+
+def play(children: Sequence[Child], examiner: ExaminerClient, hush: Hush = contextlib.nullcontext) -> None:
+    """All workloads of the job, one after the other, by all children that can still answer; `hush` makes
+    what every round is timed in."""
+    field = list(children)
     for uuid in children[0].request.job.workload_uuids if children else ():
-        prepare = Command(do="prepare", uuid=uuid)
-        ready = [child for child in field if _builds(child, uuid) and child.ask(prepare, Paused)]
-        going = take_turns(ready, uuid, sensors, [*ours, *(pid for child in field for pid in child.pids)])
-        if any(disturbance(conditions(child.course.readings[uuid])) for child in going):
-            going = take_turns(going, uuid, sensors, [*ours, *(pid for child in field for pid in child.pids)])
-        for child in going:
-            child.ask(Command(do="finish", uuid=uuid), Judged)
-        for child in [child for child in field if _lost(child)]:
-            child.dismiss()
-            field.remove(child)
+        bouts = [Bout(child, examiner, uuid) for child in field if _runs(child, uuid)]
+        for bout in bouts:
+            bout.child.course.workload = uuid
+        going = take_turns([bout for bout in bouts if bout.prepare()], examiner, hush)
+        if any(bout.disturbed for bout in going):
+            going = take_turns(going, examiner, hush)
+        for bout in going:
+            bout.finish()
+        for bout in bouts:
+            bout.leave()
+        field = [child for child in field if not child.gone]
 
 
-def take_turns(
-    children: Sequence[Child], uuid: str, sensors: Sensors | None, ours: Sequence[int]
-) -> list[Child]:
-    """Each child's rounds on one workload, in the order A B C C B A; earlier readings are dropped.
-
-    Returns those that did all rounds.
-    """
-    for child in children:
-        child.course.readings[uuid] = []
-    going = list(children)
-    rounds = children[0].request.job.protocol.rounds if children else 0
+def take_turns(bouts: Sequence[Bout], examiner: ExaminerClient, hush: Hush) -> list[Bout]:
+    """Everybody's rounds on one workload, in the order A B C C B A; gives back those that did them all."""
+    going = list(bouts)
+    rounds = bouts[0].protocol.rounds if bouts else 0
+    for bout in bouts:
+        bout.begin_rounds()
     for number in range(rounds):
-        command = Command(do="round", uuid=uuid, fresh=number == rounds - 1)
-        for child in list(going if number % 2 == 0 else reversed(going)):
-            if not child.ask(command, Paused):
-                going.remove(child)
-            elif sensors:
-                child.course.readings[uuid] += _read(sensors, ours)
+        for bout in list(going if number % 2 == 0 else reversed(going)):
+            going_on = bout.refresh(last=number == rounds - 1)
+            with hush():
+                if not (going_on and bout.round()):
+                    going.remove(bout)
+                elif examiner.sensors:
+                    bout.read(examiner.sensors, examiner.holders)
     return going
 
 
-def _builds(child: Child, uuid: str) -> bool:
-    return not any(
-        uuid in message.failures for message in child.course.messages if isinstance(message, Built)
-    )
+def _opens(child: Child) -> bool:
+    with child.course.clocked("open"):
+        return child.ask(Command(do="open"), Ready) is not None
 
 
-def _lost(child: Child) -> bool:
-    """Whether nothing after the last verdict could be believed: a CUDA error sticks to the context."""
-    if child.course.over:
-        return True
-    judged = [message.result for message in child.course.messages if isinstance(message, Judged)]
-    return child.request.measure and bool(judged) and judged[-1].status is Status.RUNTIME_ERROR
-
-
-def _read(sensors: Sensors, ours: Sequence[int]) -> list[Reading]:
-    with contextlib.suppress(OSError):
-        return [sensors.read(ours)]
-    return []
+def _runs(child: Child, uuid: str) -> bool:
+    built = (message for message in child.course.messages if isinstance(message, Built))
+    return any(uuid in message.runnable for message in built)

@@ -3,68 +3,81 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
+import gc
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kwiki_kernels.audit import OwnKernels
-from kwiki_kernels.build import Build
-from kwiki_kernels.errors import TooLargeError
-from kwiki_kernels.evaluation import Status, WorkloadResult
-from kwiki_kernels.job import Candidate
+from kwiki_kernels.arena import Arena, DeviceArena, FileArena, values_in
+from kwiki_kernels.build import Build, Launch, explain
+from kwiki_kernels.check import check_form
+from kwiki_kernels.errors import MachineError
+from kwiki_kernels.evaluation import Status
+from kwiki_kernels.inputs import as_list
 from kwiki_kernels.launched import kernel_names
-from kwiki_kernels.measurement import Measurement
-from kwiki_kernels.messages import Command, Judged, Paused, Ready, Request, Send, Started
-from kwiki_kernels.task import Task
-from kwiki_kernels.terms import load_reference
-from kwiki_kernels.trial import Trial, check_room, release
+from kwiki_kernels.messages import Command, Fell, Paused, Placement, Ready, Request, Send, Timed
+from kwiki_kernels.timing import Timer, host_us, make_timer, span_us
+from kwiki_kernels.watch import Watch
 
 if TYPE_CHECKING:  # it watches this module
     from kwiki_kernels.integrity import Integrity
+
+
+class Runner:
+    """A kernel bound to buffers that somebody else fills and reads."""
+
+    def __init__(self, launch: Launch, inputs: list[Any], outputs: list[torch.Tensor]) -> None:
+        self.launch, self.inputs, self.outputs = launch, inputs, outputs
+
+    def call(self) -> list[Any]:
+        """Run the kernel once, asynchronously on a GPU; gives the outputs, wherever they are."""
+        if self.launch.returns_outputs:
+            return as_list(self.launch.function(*self.inputs))
+        self.launch.function(*self.inputs, *self.outputs)
+        return list(self.outputs)
+
+    def hand_over(self, returned: list[Any]) -> None:
+        """Put outputs of the right form into the buffers, where they are not there already."""
+        for buffer, value in zip(self.outputs, returned, strict=True):
+            if buffer is not value:
+                buffer.copy_(value)
 
 
 class Contestant:
     """A built candidate that obeys; between two commands it leaves the GPU idle."""
 
     def __init__(
-        self,
-        request: Request,
-        candidate: Candidate,
-        task: Task,
-        builds: tuple[Build, ...],
-        integrity: Integrity | None,
-        send: Send,
+        self, request: Request, builds: tuple[Build, ...], integrity: Integrity | None, send: Send
     ) -> None:
         """`builds` are those that can be launched here; `integrity` is None for a baseline."""
-        self.request, self.candidate, self.task, self.integrity = request, candidate, task, integrity
-        self.send = send
+        self.request, self.integrity, self.send = request, integrity, send
         self.folder = Path.cwd()
         self.on_gpu = request.measure
-        self.launches = {w.uuid: build.launch for build in builds for w in build.workloads}
-        self.trial: Trial | None = None
-        self.measurement: Measurement | None = None
+        self.launches = {w.uuid: build.launch for build in builds for w in build.workloads if build.launch}
+        self.arena: Arena | None = None
+        self.runner: Runner | None = None
+        self.timer: Timer | None = None
+        self.watch: Watch | None = None
 
     def obey(self, command: Command) -> None:
         """Carry out one command and answer it.
 
         Raises:
-            TaskError: the task itself is at fault.
+            MachineError: processes cannot share the GPU's memory here.
         """
-        match command.do:
-            case "open":
-                self._open()
-            case "prepare":
-                self.send(Started(uuid=command.uuid))
-                self._step(command.uuid, partial(self._prepare, command.uuid))
-            case "round":
-                assert self.measurement is not None
-                self._step(command.uuid, partial(self.measurement.round, fresh=command.fresh))
-            case _:
-                assert self.measurement is not None
-                self._step(command.uuid, self.measurement.finish, last=True)
+        if command.do == "open":
+            self._open()
+            return
+        try:
+            answer = self._do(command)
+        except MachineError:
+            raise
+        except Exception as error:
+            log = explain(error, self.folder / "kernel.py")
+            answer = Fell(status=Status.RUNTIME_ERROR, log=log, broken=self._broken())
+        self.send(answer)
 
     def _open(self) -> None:
         if self.on_gpu:
@@ -72,77 +85,99 @@ class Contestant:
         self.send(Ready())
         if self.integrity:
             self.integrity.see_context()
-        self.reference, self.terms = load_reference(self.task, self.folder)
 
-    def _prepare(self, uuid: str) -> None:
-        task, job = self.task, self.request.job
-        workload, launch = task.workload(uuid), self.launches[uuid]
-        assert launch is not None
-        if self.on_gpu:
-            check_room(task.definition, workload, torch.cuda.mem_get_info()[0])
-        self.trial = Trial(
-            launch,
-            task.definition,
-            workload,
-            reference=self.reference,
-            seed=job.seed,
-            device="cuda" if self.on_gpu else "cpu",
-            terms=self.terms,
-        )
-        self.measurement = Measurement(
-            self.trial,
-            job.protocol,
-            self.folder / "kernel.py",
-            watch_each_call=job.defences.each_call and not self.request.baseline,
-        )
-        self.measurement.prepare()
+    def _do(self, command: Command) -> Paused | Timed | Fell:
+        match command.do:
+            case "bind":
+                assert command.placement is not None
+                self._bind(command.uuid, command.placement)
+            case "call":
+                return self._handed_over(command.uuid, self._bound.call())
+            case "arm":
+                return self._arm()
+            case "round":
+                return self._round(command.uuid)
+            case "finish":
+                return self._finish()
+            case _:
+                self._leave()
+        return Paused(broken=self._broken())
 
-    def _step(self, uuid: str, step: Callable[[], None], *, last: bool = False) -> None:
+    @property
+    def _bound(self) -> Runner:
+        assert self.runner is not None
+        return self.runner
+
+    def _bind(self, uuid: str, placement: Placement) -> None:
         try:
-            step()
-            assert self.measurement is not None
-            held_out = self.task.workload(uuid).held_out  # checked, and that is all
-            if self.measurement.goes_on and not last and not held_out:
-                self.send(Paused())
-                return
-            result = self._by_own_kernels(self.measurement.result())
-        except TooLargeError as error:
-            result = self._too_large(uuid, error)
-        result = result.model_copy(update={"knobs": self.candidate.knobs_for(result.axes)})
-        if not self.on_gpu:
-            result = _checked_only(result)
-        # A CUDA error sticks to the context: nothing may be asked of it any more.
-        if self.on_gpu and result.status is not Status.RUNTIME_ERROR:
-            self.trial = self.measurement = None
-            release()
-        self.send(Judged(result=self._unbroken(result)))
+            if self.on_gpu:
+                self.arena = DeviceArena(handle=placement.handle)
+            else:
+                self.arena = FileArena(self.folder / placement.handle, placement.size, create=False)
+        except OSError as error:
+            raise MachineError(
+                f"processes cannot share memory here ({error}): the judge needs CUDA's IPC on a GPU"
+            ) from error
+        inputs, outputs = values_in(self.arena, placement.inputs), values_in(self.arena, placement.outputs)
+        self.runner = Runner(self.launches[uuid], inputs, outputs)
 
-    def _by_own_kernels(self, result: WorkloadResult) -> WorkloadResult:
-        """Refuse a right result that kernels of others have made."""
-        asked = self.request.job.defences.kernel_names and self.on_gpu and not self.request.baseline
-        if not asked or result.status is not Status.PASSED:
-            return result
-        assert self.trial is not None
-        assert self.measurement is not None
-        names = kernel_names(self.trial.call, capturable=self.measurement.captured)
-        foreign = OwnKernels.of(self.candidate.source).foreign(names)
-        log = f"a kernel ran that the candidate did not write: {foreign[0]}" if foreign else ""
-        return _rejected(result, log) if foreign else result
+    def _handed_over(
+        self, uuid: str, returned: list[Any], device_us: tuple[float, ...] = ()
+    ) -> Paused | Fell:
+        """Leave the outputs where the examiner looks."""
+        self._wait()
+        task = self.request.task
+        finding = check_form(task.definition, task.workload(uuid), returned)
+        if finding:
+            return Fell(status=finding.status, log=finding.log, broken=self._broken())
+        self._bound.hand_over(returned)
+        self._wait()
+        return Paused(broken=self._broken(), device_us=device_us)
 
-    def _unbroken(self, result: WorkloadResult) -> WorkloadResult:
-        """Whatever it computed, a kernel that touched its judge is refused."""
-        broken = self.integrity.broken() if self.integrity else ""
-        return _rejected(result, broken) if broken else result
+    def _arm(self) -> Paused:
+        protocol, defences = self.request.job.protocol, self.request.job.defences
+        if defences.each_call and not self.request.baseline:
+            self.watch = Watch(protocol.iterations, "cuda")
+        self.timer = make_timer(self._bound.call, protocol, self.watch)
+        self._wait()
+        return Paused(broken=self._broken())
 
-    def _too_large(self, uuid: str, error: TooLargeError) -> WorkloadResult:
-        workload = self.task.workload(uuid)
-        return WorkloadResult(
-            uuid=uuid,
-            axes=self.task.definition.axis_values(workload.axes),
-            held_out=workload.held_out,
-            status=Status.UNMEASURED,
-            log=f"too large for this GPU: {error}",
+    def _round(self, uuid: str) -> Paused | Fell:
+        """On the CPU, one call."""
+        if self.timer is None:
+            return self._handed_over(uuid, self._bound.call())
+        device_us = self.timer.round()
+        return self._handed_over(uuid, self.timer.returned, device_us)
+
+    def _finish(self) -> Timed:
+        assert self.timer is not None
+        protocol, call = self.request.job.protocol, self._bound.call
+        names: list[str] = []
+        if self.request.job.defences.kernel_names and not self.request.baseline:
+            names = kernel_names(call, capturable=self.timer.name == "cuda_graph")
+        return Timed(
+            broken=self._broken(),
+            timer=self.timer.name,
+            note=self.timer.note,
+            host_us=host_us(call, protocol),
+            span_us=span_us(call, protocol) if protocol.span else None,
+            idle=self.watch.idle() if self.watch else 0,
+            kernels=tuple(names),
         )
+
+    def _leave(self) -> None:
+        arena = self.arena
+        self.runner = self.timer = self.watch = self.arena = None
+        release()
+        if arena:
+            arena.close()
+
+    def _broken(self) -> str:
+        return self.integrity.broken() if self.integrity else ""
+
+    def _wait(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
 
 
 def load_driver() -> None:
@@ -157,12 +192,13 @@ def open_gpu() -> None:
     torch.cuda.synchronize()
 
 
-def _rejected(result: WorkloadResult, log: str) -> WorkloadResult:
-    return result.model_copy(update={"status": Status.REJECTED, "log": log, "timing": None})
+def release() -> None:
+    """Give GPU memory back between workloads, and let torch.compile start afresh for the next shape.
 
-
-def _checked_only(result: WorkloadResult) -> WorkloadResult:
-    if result.status is not Status.PASSED:
-        return result
-    log = "right on the CPU; nothing was measured"
-    return result.model_copy(update={"status": Status.UNMEASURED, "log": log})
+    Its compiler gives up specialising after eight shapes, and a baseline would then silently be eager.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()

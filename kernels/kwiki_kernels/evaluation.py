@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 KnobValue = bool | int | str
 Order = Literal["sequential", "interleaved"]
+Timer = Literal["cuda_graph", "cupti", "cuda_events"]
 Knobs = dict[str, KnobValue]
 
 
@@ -64,7 +65,7 @@ class Conditions(Record):
 class Timing(Record):
     """Latency samples of one workload. Device time, span and host overhead: three claims, never mixed."""
 
-    timer: Literal["cuda_graph", "cupti", "cuda_events"]
+    timer: Timer
     device_us: tuple[tuple[float, ...], ...]
     """[rounds][iterations] device time of one call with a cold L2, us."""
     host_us: float

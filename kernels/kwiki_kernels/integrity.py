@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kwiki_kernels import check, cupti, inputs, launched, measurement, timing, trial
+from kwiki_kernels import arena, check, contestant, cupti, driver, inputs, launched, timing, watch
 
 WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch, ("equal", "sum", "empty", "zeros")),
@@ -30,7 +30,7 @@ WATCHED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (statistics, ("median",)),
 )
 """What the judge measures and checks with, beside its own functions."""
-OUR_MODULES = (check, cupti, inputs, launched, measurement, timing, trial)
+OUR_MODULES = (arena, check, contestant, cupti, driver, inputs, launched, timing, watch)
 FORBIDDEN = (
     (_thread, "start_new_thread", "started a thread"),
     (threading, "_start_new_thread", "started a thread"),

@@ -5,54 +5,36 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import re
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from kwiki_kernels.account import Account, account
 from kwiki_kernels.audit import audit_source
 from kwiki_kernels.contest import supervise
+from kwiki_kernels.course import Course
 from kwiki_kernels.device import check_arch, environment, local_gpu
 from kwiki_kernels.errors import MachineError, TaskError
-from kwiki_kernels.evaluation import Environment, Evaluation, Status, WorkloadResult
+from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.examiner_client import ExaminerClient
 from kwiki_kernels.held_out import with_held_out
 from kwiki_kernels.job import Candidate, Job
-from kwiki_kernels.keeper import Course, Span
 from kwiki_kernels.lease import gpu_lease
 from kwiki_kernels.messages import (
     Broken,
     Built,
-    Confined,
     Done,
     Failed,
-    Judged,
-    Paused,
     Ready,
     Request,
-    Started,
 )
-from kwiki_kernels.sensors import conditions, disturbance
 from kwiki_kernels.task import Task, parse_task
-from kwiki_kernels.witness import Witness
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What all candidates of a job share."""
-
-    job: Job
-    task: Task
-    machine: Environment
-    """As far as it shows without running anything on it."""
-    why_not: str | None
-    """Why nothing is measured here; None where it is."""
-    witness: Witness | None = None
-    """None where nothing is measured."""
-    spans: list[Span] = field(default_factory=list)
+from kwiki_kernels.verdict import Bench, Verdict, isolation_of, judge
 
 
 @dataclass(frozen=True)
@@ -61,15 +43,6 @@ class Entry:
 
     candidate: Candidate
     baseline: bool
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome for one candidate."""
-
-    status: Status
-    log: str
-    results: tuple[WorkloadResult, ...] = ()
 
 
 def run_job(
@@ -111,8 +84,12 @@ def run_job(
     workers = parallel_builds or len(os.sched_getaffinity(0))
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
-        witness = None if why_not or not contests else stack.enter_context(Witness(job, stop))
-        bench = Bench(job, task, environment(local_gpu()), why_not, witness)
+        parent = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernel-wiki-")))
+        examiner = None
+        if contests and (job.stage == "check" or not why_not):
+            client = ExaminerClient(job, task, parent, stop, measure=not why_not)
+            examiner = stack.enter_context(client)
+        bench = Bench(job, task, environment(local_gpu()), why_not, examiner, parent)
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge"))
         try:
             futures = [pool.submit(evaluate, bench, contest, workers, stop) for contest in contests]
@@ -153,15 +130,16 @@ def evaluate(bench: Bench, contest: list[Entry], workers: int, stop: threading.E
     """
     settled = {entry.candidate.id: verdict for entry in contest if (verdict := _beforehand(bench, entry))}
     pending = [entry for entry in contest if entry.candidate.id not in settled]
-    requests = [_request(bench.job, entry, measure=not bench.why_not) for entry in pending]
-    ran = supervise(requests, stop, builds=workers, witness=bench.witness)
+    requests = [request_for(bench, entry) for entry in pending]
+    ran = supervise(requests, bench.parent, stop, builds=workers, examiner=bench.examiner)
     courses = {entry.candidate.id: course for entry, course in zip(pending, ran, strict=True)}
     for course in courses.values():
         bench.spans.extend(course.spans)
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
             raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
-        if bench.witness and course.said(Built) and not course.said(Ready, Failed, Done):
-            with Witness(bench.job, stop) as another, gpu_lease(stop):
+        if not bench.why_not and course.said(Built) and not course.said(Ready, Failed, Done):
+            client = ExaminerClient(bench.job, bench.task, bench.parent, stop, measure=True)
+            with client as another, gpu_lease(stop):
                 another.open()  # raises where no process gets onto this GPU
     evaluations = []
     for entry in contest:
@@ -180,19 +158,29 @@ def _beforehand(bench: Bench, entry: Entry) -> Verdict | None:
     return Verdict(Status.REJECTED, f"the kernel's text is refused: {refusal}") if refusal else None
 
 
-def _request(job: Job, entry: Entry, *, measure: bool) -> Request:
+def request_for(bench: Bench, entry: Entry) -> Request:
+    """What a candidate's process may know: neither seed nor reference, nor what stands beside them."""
+    job, task = bench.job, bench.task
     return Request(
-        job=job.model_copy(update={"candidates": ()}),
+        job=job.model_copy(update={"candidates": (), "task_files": {}, "seed": 0}),
+        task=task.model_copy(
+            update={
+                "definition": task.definition.model_copy(update={"reference": None}),
+                "reference": "",
+                "baselines": {},
+                "files": {},
+            }
+        ),
         candidate=entry.candidate,
         baseline=entry.baseline,
-        measure=measure,
+        measure=not bench.why_not,
         token=secrets.token_hex(),
         check=job.stage == "check",
     )
 
 
 def _evaluation(bench: Bench, candidate: Candidate, course: Course, verdict: Verdict) -> Evaluation:
-    machine = (bench.witness and bench.witness.environment) or bench.machine
+    machine = (bench.examiner and bench.examiner.environment) or bench.machine
     return Evaluation(
         candidate_id=candidate.id,
         code_hash=candidate.code_hash,
@@ -202,117 +190,13 @@ def _evaluation(bench: Bench, candidate: Candidate, course: Course, verdict: Ver
         log=verdict.log,
         results=verdict.results,
         static_reports=tuple(r for m in course.messages if isinstance(m, Built) for r in m.reports),
-        environment=machine.model_copy(update={"isolation": _isolation(course)}),
+        environment=machine.model_copy(update={"isolation": isolation_of(course)}),
         seed=bench.job.seed,
         job_id=bench.job.id,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         build_s=round(course.build_s, 3),
-        judge_s=round(course.judge_s, 3),
+        judge_s=round(sum(span.end_s - span.start_s for span in course.spans if span.what != "build"), 3),
     )
-
-
-def judge(course: Course, bench: Bench, candidate: Candidate) -> Verdict:
-    """Read a child's course: one result per workload, none where the candidate failed as a whole."""
-    limits = bench.job.protocol
-    for message in course.messages:
-        if isinstance(message, Failed):
-            return Verdict(message.status, message.log)
-    if forged(course):
-        return Verdict(Status.REJECTED, "the kernel wrote to the judge's result channel")
-    built = next((message for message in course.messages if isinstance(message, Built)), None)
-    if built is None:
-        if course.timed_out:
-            log = f"not built within {limits.build_timeout_s:g} s: stopped {course.doing}"
-            return Verdict(Status.TIMEOUT, log)
-        return Verdict(Status.RUNTIME_ERROR, _with_output(course.ending, course))
-    judged = {m.result.uuid: m.result for m in course.messages if isinstance(m, Judged)}
-    status, log = _ending(course, bench)
-    results = []
-    for uuid in bench.job.workload_uuids:
-        if uuid in judged:
-            told = _with_conditions(judged[uuid], course, limits.rounds)
-            results.append(_possible(told, bench.job))
-        elif uuid in built.failures:
-            results.append(_unjudged(bench, candidate, uuid, Status.COMPILE_ERROR, built.failures[uuid]))
-        else:
-            results.append(_unjudged(bench, candidate, uuid, status, log))
-            if not bench.why_not or status is not Status.UNMEASURED:
-                status, log = Status.UNMEASURED, f"not run: the process ended on workload {uuid}"
-    notes = [built.log] if built.log else []
-    missed = [r for r in results if r.status is not Status.PASSED]
-    if not missed:
-        return Verdict(Status.PASSED, "\n".join(notes), tuple(results))
-    failed = next((r for r in missed if r.status is not Status.UNMEASURED), missed[0])
-    log = failed.log if failed.status is Status.UNMEASURED else f"workload {failed.uuid}: {failed.log}"
-    return Verdict(failed.status, "\n".join([log, *notes]), tuple(results))
-
-
-def _unjudged(bench: Bench, candidate: Candidate, uuid: str, status: Status, log: str) -> WorkloadResult:
-    definition, workload = bench.task.definition, bench.task.workload(uuid)
-    axes = definition.axis_values(workload.axes)
-    return WorkloadResult(
-        uuid=uuid,
-        axes=axes,
-        knobs=candidate.knobs_for(axes),
-        held_out=workload.held_out,
-        status=status,
-        log=log,
-        bytes_moved=None if bench.task.states_work else definition.bytes_moved(axes),
-    )
-
-
-def forged(course: Course) -> bool:
-    """Whether messages came that the child cannot have sent: one too many, or out of turn."""
-    letters = {Confined: "c", Built: "b", Ready: "r", Started: "s", Paused: "p", Judged: "j", Done: "d"}
-    turns = "".join(letters.get(type(message), "") for message in course.messages)
-    started = [message.uuid for message in course.messages if isinstance(message, Started)]
-    judged = [message.result.uuid for message in course.messages if isinstance(message, Judged)]
-    in_turn = re.fullmatch("c?(b(r(sp*j)*(sp*)?)?d?)?", turns) is not None
-    answers = turns.count("p") + turns.count("j")
-    repeated = len(set(started)) < len(started)
-    return not in_turn or answers > course.asked or judged != started[: len(judged)] or repeated
-
-
-def _with_conditions(result: WorkloadResult, course: Course, rounds: int) -> WorkloadResult:
-    """Add how the GPU was. Disturbed rounds were repeated: the last ones count, good or bad."""
-    if result.timing is None:
-        return result
-    found = conditions(course.readings.get(result.uuid, ()))
-    update = {
-        "device_us": result.timing.device_us[-rounds:],
-        "conditions": found,
-        "disturbed": disturbance(found),
-    }
-    return result.model_copy(update={"timing": result.timing.model_copy(update=update)})
-
-
-def _possible(result: WorkloadResult, job: Job) -> WorkloadResult:
-    """A time that no kernel can reach was not measured right, whoever is to blame."""
-    timing, floor_us = result.timing, result.floor_us
-    if timing is None or floor_us is None or not job.protocol.cold_l2 or timing.median_us >= floor_us:
-        return result
-    log = f"{timing.median_us:.3g} us is less than any kernel needs here: at least {floor_us:.3g} us"
-    return result.model_copy(update={"status": Status.REJECTED, "log": log})
-
-
-def _isolation(course: Course) -> tuple[str, ...]:
-    return next((m.isolation for m in course.messages if isinstance(m, Confined)), ())
-
-
-def _ending(course: Course, bench: Bench) -> tuple[Status, str]:
-    """What the first workload without a result of its own died of."""
-    if bench.why_not and (bench.job.stage != "check" or course.said(Done)):
-        return Status.UNMEASURED, bench.why_not
-    if course.timed_out:
-        limit = bench.job.protocol.judge_timeout_s
-        return Status.TIMEOUT, f"not judged within {limit:g} s: stopped {course.doing}"
-    if course.said(Done):
-        return Status.UNMEASURED, "not run: an earlier workload broke the GPU's context"
-    return Status.RUNTIME_ERROR, _with_output(course.ending, course)
-
-
-def _with_output(sentence: str, course: Course) -> str:
-    return f"{sentence}; it printed last:\n{course.log}" if course.log else sentence
 
 
 def _entries(job: Job, task: Task) -> list[Entry]:

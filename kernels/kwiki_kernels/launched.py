@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kwiki_kernels import cupti
+from kwiki_kernels import cupti, driver
 
 KERNEL, CHILD_GRAPH = 0, 4
 """Types of nodes, by the numbers of CUDA's driver."""
@@ -47,12 +47,12 @@ def kernel_names(call: Callable[[], Any], *, capturable: bool) -> list[str]:
 
 def _names(graph: int) -> Iterator[str]:
     count = ctypes.c_size_t()
-    _driver("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
+    driver.call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
     nodes = (ctypes.c_void_p * count.value)()
-    _driver("cuGraphGetNodes", ctypes.c_void_p(graph), nodes, ctypes.byref(count))
+    driver.call("cuGraphGetNodes", ctypes.c_void_p(graph), nodes, ctypes.byref(count))
     for node in nodes:
         kind = ctypes.c_int()
-        _driver("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+        driver.call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
         if kind.value == CHILD_GRAPH:
             raise OSError("a graph within the graph")
         if kind.value == KERNEL:
@@ -61,15 +61,9 @@ def _names(graph: int) -> Iterator[str]:
 
 def _name(node: ctypes.c_void_p) -> str:
     parameters, name = _KernelNode(), ctypes.c_char_p()
-    _driver("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(parameters))
+    driver.call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(parameters))
     if parameters.function:
-        _driver("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(parameters.function))
+        driver.call("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(parameters.function))
     else:
-        _driver("cuKernelGetName", ctypes.byref(name), ctypes.c_void_p(parameters.kernel))
+        driver.call("cuKernelGetName", ctypes.byref(name), ctypes.c_void_p(parameters.kernel))
     return (name.value or b"").decode()
-
-
-def _driver(name: str, *arguments: object) -> None:
-    code = getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments)
-    if code:
-        raise OSError(f"{name} answered {code}")

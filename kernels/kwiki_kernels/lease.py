@@ -1,4 +1,4 @@
-"""Who may use the GPU."""
+"""Who may use the GPU, across threads and processes of this user."""
 
 from __future__ import annotations
 
@@ -8,19 +8,36 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from kwiki_kernels.keeper import POLL_S, Cancelled
+from kwiki_kernels.keeper import Cancelled
+
+POLL_S = 0.005
+
+
+def gpu_lease(stop: threading.Event) -> AbstractContextManager[None]:
+    """The GPU for one contest at a time.
+
+    Raises, on entering:
+        Cancelled: `stop` was set while waiting.
+    """
+    return _alone("gpu", stop)
+
+
+def quiet(stop: threading.Event) -> AbstractContextManager[None]:
+    """Nothing happens on the GPU that would show in a timing: held for each round, and by whoever makes
+    or destroys a context, which may so fall between the rounds of another contest.
+
+    Raises, on entering:
+        Cancelled: `stop` was set while waiting.
+    """
+    return _alone("quiet", stop)
 
 
 @contextlib.contextmanager
-def gpu_lease(stop: threading.Event) -> Iterator[None]:
-    """The GPU for one contest at a time, across threads and processes of this user.
-
-    Raises:
-        Cancelled: `stop` was set while waiting.
-    """
-    path = Path(tempfile.gettempdir()) / f"kernel-wiki-gpu-{os.getuid()}.lock"
+def _alone(what: str, stop: threading.Event) -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"kernel-wiki-{what}-{os.getuid()}.lock"
     with path.open("w") as lock:
         while True:
             try:

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from kwiki_kernels.build import BuildError, Launch, load_module, run_entry
+from kwiki_kernels.build import BuildError, Launch, explain, load_module, run_entry
 from kwiki_kernels.check import check_values
 from kwiki_kernels.errors import TaskError
 from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import make_inputs
-from kwiki_kernels.job import Protocol
-from kwiki_kernels.measurement import Measurement
 from kwiki_kernels.task import parse_task
-from kwiki_kernels.trial import Trial
 
 from tests.kernels.judge_samples import REFERENCE, task_files
+from tests.kernels.trial import Trial
 
 TASK = parse_task(task_files(), {}, origin="test")
 EPS = 1e-6
@@ -33,7 +31,7 @@ def reference(x: torch.Tensor, eps: float) -> torch.Tensor:
 def make_trial(kernel: Kernel, uuid: str = "wide", *, returns_outputs: bool = False) -> Trial:
     launch = Launch(kernel, returns_outputs)
     workload = TASK.workload(uuid)
-    return Trial(launch, TASK.definition, workload, reference=reference, seed=7, device="cpu")
+    return Trial(launch, TASK.definition, workload, reference=reference, seed=7)
 
 
 def fill(value: Callable[[torch.Tensor], torch.Tensor | float]) -> Kernel:
@@ -187,11 +185,12 @@ def test_an_exception_in_the_kernel_points_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     text = "def run(x, eps, y):\n    return x + undefined\n"
     launch = run_entry(load_module(text, path), TASK.definition)
-    measurement = Measurement(make_trial(launch.function), Protocol(), path, watch_each_call=False)
-    measurement.prepare()
-    result = measurement.result()
-    assert result.status is Status.RUNTIME_ERROR
-    assert result.log == "NameError: name 'undefined' is not defined\n  at kernel.py:2: return x + undefined"
+    with pytest.raises(NameError) as caught:
+        make_trial(launch.function).check()
+    assert (
+        explain(caught.value, path)
+        == "NameError: name 'undefined' is not defined\n  at kernel.py:2: return x + undefined"
+    )
 
 
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others() -> None:
@@ -221,7 +220,7 @@ def test_a_scalar_without_a_value_and_a_failing_reference_are_the_tasks_fault() 
     with pytest.raises(TaskError, match="workload small gives no value for the scalar 'eps'"):
         make_inputs(TASK.definition, bare, 0, "cpu")
     trial = make_trial(fill(right))
-    trial.reference = lambda x: x
+    trial.examination.reference = lambda x: x
     with pytest.raises(TaskError, match="the task's reference fails: TypeError"):
         trial.check()
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from kwiki_kernels.account import account
+from kwiki_kernels.course import Span
 from kwiki_kernels.evaluation import Conditions, Evaluation, Status
 from kwiki_kernels.job import Candidate, Job, Protocol
 from kwiki_kernels.judge import run_job
-from kwiki_kernels.keeper import Span
 from kwiki_kernels.sensors import Reading, conditions, count_others, disturbance
 
 from tests.kernels.judge_samples import HONEST, make_job, task_files

@@ -12,14 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
+from kwiki_kernels.course import Course
 from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import ArchError, MachineError, TaskError
 from kwiki_kernels.evaluation import Evaluation, Status, WorkloadResult
 from kwiki_kernels.job import Candidate, Protocol
-from kwiki_kernels.judge import Bench, judge, run_job
-from kwiki_kernels.keeper import Cancelled, Course
-from kwiki_kernels.messages import Built, Judged, Ready, Started
+from kwiki_kernels.judge import run_job
+from kwiki_kernels.keeper import Cancelled
+from kwiki_kernels.messages import Built, Ready
 from kwiki_kernels.task import parse_task
+from kwiki_kernels.verdict import Bench, judge
 
 from tests.kernels.judge_samples import HONEST, make_job, task_files
 
@@ -302,7 +304,7 @@ def test_judging_needs_no_third_party_package_but_torch_numpy_pydantic_and_the_d
         "import sys, json\n"
         "import kwiki_kernels.worker, kwiki_kernels.child, kwiki_kernels.judge\n"
         "light = 'torch' not in sys.modules and 'cutlass' not in sys.modules\n"
-        "import kwiki_kernels.trial\n"
+        "import kwiki_kernels.contestant, kwiki_kernels.examiner\n"
         "print(json.dumps([light, sorted({name.split('.')[0] for name in sys.modules})]))"
     )
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -326,14 +328,9 @@ def test_what_was_judged_before_the_process_ended_is_kept(course: Course, status
     job = make_job(HONEST, task_files=task_files(shapes=shapes), workload_uuids=tuple(shapes))
     bench = Bench(job, parse_task(job.task_files, {}, origin="test"), environment(None), None)
     passed = WorkloadResult(uuid="small", axes={"rows": 4, "width": 64}, status=Status.PASSED)
-    course.asked = 2
-    course.messages += [
-        Built(failures={}, reports=(), log=""),
-        Ready(),
-        Started(uuid="small"),
-        Judged(result=passed),
-        Started(uuid="wide"),
-    ]
+    course.messages += [Built(failures={}, reports=(), log=""), Ready()]
+    course.results["small"] = passed
+    course.workload = "wide"
     verdict = judge(course, bench, job.candidates[0])
     assert (verdict.status, verdict.log) == (status, f"workload wide: {log}")
     assert verdict.results[0] == passed

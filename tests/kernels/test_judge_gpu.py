@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
+PROCESS_OFFSET_US = 0.2
+"""Standard deviation; measured, see docs/timing.md."""
 RMSNORM = Path(__file__).parents[2] / "kernels" / "tasks" / "rmsnorm"
 SHAPES = {"small": (4, 64), "wide": (512, 4096)}
 QUICK = Protocol(warmup=1, iterations=10, rounds=2, judge_timeout_s=60)
@@ -177,7 +179,8 @@ def test_rivals_that_take_turns_agree_on_the_same_kernel() -> None:
         assert other.timing is not None
         assert one.timing.order == "interleaved"
         assert [len(samples) for samples in one.timing.device_us] == [20] * 4
-        assert one.timing.median_us == pytest.approx(other.timing.median_us, rel=0.02)
+        apart_us = abs(one.timing.median_us - other.timing.median_us)
+        assert apart_us < 4 * PROCESS_OFFSET_US, "processes differ by their offsets, and by no more"
 
 
 def test_the_contests_span_holds_the_hosts_gaps_and_device_time_does_not() -> None:
@@ -248,12 +251,12 @@ def test_a_kernel_that_hangs_is_killed_and_the_next_one_runs() -> None:
     assert honest.status is Status.PASSED, honest.log
 
 
-def test_the_same_kernel_twice_takes_the_same_time_within_three_percent() -> None:
+def test_the_same_kernel_in_two_processes_takes_the_same_time_but_for_their_offsets() -> None:
     job = gpu_job({"a": BASELINE, "b": BASELINE}, protocol=Protocol(), workload_uuids=("wide",))
     a, b = (e.results[0].timing for e in run_job(job))
     assert a is not None
     assert b is not None
-    assert a.median_us == pytest.approx(b.median_us, rel=0.03)
+    assert abs(a.median_us - b.median_us) < 4 * PROCESS_OFFSET_US
 
 
 def test_twice_the_bytes_take_twice_the_time() -> None:

@@ -13,9 +13,9 @@ from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import make_inputs
 from kwiki_kernels.probes import LARGE, bend_rows, row_kinds
 from kwiki_kernels.task import parse_task
-from kwiki_kernels.trial import Trial
 
 from tests.kernels.judge_samples import task_files
+from tests.kernels.trial import Trial
 
 TASK = parse_task(task_files(shapes={"wide": (16, 1 << 16), "one": (1, 64)}), {}, origin="test")
 SPREAD = 4.0
@@ -35,7 +35,7 @@ def check(kernel: Callable[[torch.Tensor], torch.Tensor]) -> Finding:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
 
     launch = Launch(run, returns_outputs=True)
-    trial = Trial(launch, TASK.definition, TASK.workload("wide"), reference=reference, seed=0, device="cpu")
+    trial = Trial(launch, TASK.definition, TASK.workload("wide"), reference=reference, seed=0)
     return trial.check()
 
 
@@ -124,7 +124,7 @@ def test_a_half_precision_product_passes_though_its_range_is_small() -> None:
         return (a.float() @ b.float().T).half()
 
     trial = Trial(
-        Launch(run, returns_outputs=True), task.definition, task.workloads[0], seed=0, device="cpu",
+        Launch(run, returns_outputs=True), task.definition, task.workloads[0], seed=0,
         reference=lambda a, b: a @ b.T,
     )  # fmt: skip
     finding = trial.check()

@@ -14,9 +14,9 @@ from kwiki_kernels.evaluation import Status
 from kwiki_kernels.inputs import as_list
 from kwiki_kernels.task import Task
 from kwiki_kernels.terms import load_reference
-from kwiki_kernels.trial import Trial
 
 from tests.kernels.shrunk_tasks import SMALL, TASKS, shrunk
+from tests.kernels.trial import Trial
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 FOLDERS = sorted(path.parent.name for path in TASKS.glob("*/definition.json"))
@@ -26,7 +26,7 @@ def make_trial(task: Task, kernel: Callable[..., Any], folder: Path) -> Trial:
     reference, terms = load_reference(task, folder)
     launch = Launch(kernel, returns_outputs=True)
     (workload,) = task.workloads
-    return Trial(launch, task.definition, workload, reference=reference, seed=0, device="cpu", terms=terms)
+    return Trial(launch, task.definition, workload, reference=reference, seed=0, terms=terms)
 
 
 def judge(name: str, folder: Path, change: Change) -> Finding:

@@ -11,12 +11,12 @@ import torch
 from kwiki_kernels.check import check_values
 from kwiki_kernels.errors import TaskError, TooLargeError
 from kwiki_kernels.evaluation import Status
+from kwiki_kernels.examination import check_room
 from kwiki_kernels.inputs import expected_outputs, memory_bytes
 from kwiki_kernels.selection import check_selection
 from kwiki_kernels.task import load_task, parse_task
 from kwiki_kernels.terms import load_reference
 from kwiki_kernels.tolerance import ContestTolerance, Tolerance
-from kwiki_kernels.trial import check_room
 
 from tests.kernels.judge_samples import DEFINITION, task_files
 from tests.kernels.shrunk_tasks import TASKS

@@ -16,6 +16,7 @@ from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import child_environ
 from kwiki_kernels.messages import Request
 from kwiki_kernels.profile import iket, ncu
+from kwiki_kernels.task import parse_task
 
 SAID_CHARS = 300
 
@@ -58,7 +59,8 @@ def _target(job: Job, candidate: Candidate, folder: Path) -> list[str]:
 
 def _request(job: Job, candidate: Candidate) -> Request:
     bare = job.model_copy(update={"candidates": ()})
-    return Request(job=bare, candidate=candidate, baseline=False, measure=True, token="")
+    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    return Request(job=bare, task=task, candidate=candidate, baseline=False, measure=True, token="")
 
 
 def _run(command: list[str], job: Job, candidate: Candidate, folder: Path) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kwiki_kernels.build import BuildError, build_candidate
 from kwiki_kernels.messages import Request
-from kwiki_kernels.task import parse_task
 
 WARM_UP_CALLS = 2
 
@@ -21,7 +20,7 @@ def main(request_path: Path) -> None:
     request = Request.model_validate_json(request_path.read_bytes())
     job, candidate = request.job, request.candidate
     assert candidate is not None
-    task = parse_task(job.task_files, {}, origin=f"job {job.id}")
+    task = request.task
     workload = task.workload(job.workload_uuids[0])
     path = Path.cwd() / "kernel.py"
     try:
@@ -35,19 +34,22 @@ def main(request_path: Path) -> None:
 
     import torch
 
+    from kwiki_kernels.contestant import Runner
+    from kwiki_kernels.examination import Examination
+    from kwiki_kernels.inputs import poisoned_outputs
     from kwiki_kernels.terms import load_reference
-    from kwiki_kernels.trial import Trial
 
     reference, terms = load_reference(task, Path.cwd())
-    trial = Trial(
-        build.launch, task.definition, workload,
-        reference=reference, seed=job.seed, device="cuda", terms=terms,
-    )  # fmt: skip
+    examination = Examination(
+        task.definition, workload, reference=reference, seed=job.seed, device="cuda", terms=terms
+    )
+    outputs = poisoned_outputs(task.definition, workload, "cuda")
+    runner = Runner(build.launch, examination.values(0), outputs)
     for _ in range(WARM_UP_CALLS):
-        trial.call()
+        runner.call()
     torch.cuda.synchronize()
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-    trial.call()
+    runner.call()
     torch.cuda.synchronize()
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
