@@ -40,7 +40,8 @@ Snippet = Callable[[str], ModuleType]
 def gpu_test(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that runs a page's kernel."""
     skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-    return pytest.mark.gpu(skip(test))
+    marked: Callable[..., None] = pytest.mark.gpu(skip(test))
+    return marked
 
 
 def code_of(page: str) -> str:
