@@ -19,7 +19,8 @@ from kwiki_agent.state import RunState
 HELD_OUT = 3
 """Workloads off the list that a kernel is checked on: the tuner's at the end, those of others each time."""
 
-Work = Literal["build", "screen", "judge"]
+Work = Literal["build", "glance", "judge"]
+"""The jobs of a round, by names that sort in the order in which they run: verdicts are read in that order."""
 
 
 def compile_here(state: RunState, loop: Loop, ids: Iterable[str]) -> list[Evaluation]:
@@ -52,7 +53,7 @@ def screen(state: RunState, loop: Loop, survivors: list[str]) -> list[str]:
     incumbent = state.get("incumbent")
     if not loop.contract.representatives or incumbent is None or state["phase"] != "search" or not survivors:
         return survivors
-    verdicts = {v.candidate_id: v for v in judge(state, loop, [*survivors, incumbent], work="screen")}
+    verdicts = {v.candidate_id: v for v in judge(state, loop, [*survivors, incumbent], work="glance")}
     worthy = [name for name in survivors if _is_worthy(verdicts[incumbent], verdicts[name])]
     loop.say(f"screen: {len(worthy)} of {len(survivors)} go on to all workloads")
     return worthy
@@ -80,12 +81,12 @@ def job_of(
     return Job(
         id=job_id(state, loop, work),
         task_files=loop.task.files,
-        workload_uuids=contract.representatives if work == "screen" else contract.workloads,
+        workload_uuids=contract.representatives if work == "glance" else contract.workloads,
         arch=contract.arch,
         candidates=tuple(loop.run.candidate(candidate_id) for candidate_id in dict.fromkeys(ids)),
         baselines=baselines,
         stage="build" if work == "build" else "judge",
-        held_out=0 if work == "screen" else held_out,
+        held_out=0 if work == "glance" else held_out,
         seed=contract.seed * 1000 + state["round"],
         protocol=contract.protocol.interleaved() if confirming else contract.protocol,
         kernel_wiki_version=__version__,

@@ -11,7 +11,7 @@ from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import STEPS, drive
 from kwiki_agent.lookup import choose_representatives
 from kwiki_agent.loop import Loop
-from kwiki_agent.trials import history
+from kwiki_agent.trials import history, last_verdict
 from kwiki_ingest.search.retrieve import search
 from kwiki_kernels.evaluation import Evaluation
 from kwiki_kernels.job import Job
@@ -185,13 +185,17 @@ def test_a_contract_that_was_changed_refuses_to_go_on(make_toy_loop: MakeLoop, a
 def test_what_is_slower_on_representative_workloads_is_never_timed_on_all(make_toy_loop: MakeLoop) -> None:
     loop = make_toy_loop(representatives=("n64",), max_candidates=16)
     drive(loop)
-    screens = [job for job in loop.run.judged_jobs() if job.endswith(".screen")]
+    screens = [job for job in loop.run.judged_jobs() if job.endswith(".glance")]
     assert screens, "from the second round on candidates are screened"
     left_out = 0
     for job in screens:
         screened = loop.run.evaluations(job)
-        timed = loop.run.evaluations(job.replace(".screen", ".judge"))
+        timed = loop.run.evaluations(job.replace(".glance", ".judge"))
         assert {result.uuid for v in screened.values() for result in v.results} == {"n64"}
+        for name in timed.keys() - {"baseline"}:
+            newest, _ = last_verdict(loop.run, name)
+            assert newest is not None
+            assert len(newest.results) == 3, "what all workloads say counts more than what some said"
         for name in screened.keys() - timed.keys():
             left_out += 1
             trial = next(trial for trial in history(loop.run) if trial.candidate.id == name)
