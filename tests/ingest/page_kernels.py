@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from kwiki_ingest.truth.fences import fences
+from kwiki_ingest.truth import fences as code_fences
 
 WIKI = Path(__file__).parent.parent.parent / "wiki"
 BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
@@ -51,7 +51,9 @@ def main(name: str) -> None:
 
 def _code(name: str, fence: int) -> ModuleType:
     (path,) = WIKI.glob(f"*/{name}.md")
-    code = [f.code for f in fences(path.read_text()) if f.is_python and f.info.startswith("compiles")]
+    code = [
+        f.code for f in code_fences.fences(path.read_text()) if f.is_python and f.info.startswith("compiles")
+    ]
     file = Path(tempfile.mkdtemp()) / "page_code.py"  # the DSL reads its source from a file
     file.write_text(code[fence])
     spec = importlib.util.spec_from_file_location("page_code", file)
@@ -162,6 +164,91 @@ def online_softmax(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.T
     x, w, y = normal(64, 2048) * 6, normal(2048), empty(64, dtype=F32)
     page.expectation(*map(view, (x, w, y)), stream)
     return y, x.double().softmax(-1) @ w.double()
+
+
+@case()
+def softmax(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = normal(48, page.WIDTH) * 4, empty(48, page.WIDTH)
+    page.softmax(view(x), view(y), stream)
+    return y, x.double().softmax(-1)
+
+
+@case()
+def dequantisation(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    n, k = 64, 1024
+    generator = torch.Generator("cuda").manual_seed(0)
+    weights = torch.randint(-8, 8, (n, k), generator=generator, device="cuda")
+    pairs = (weights + 8).view(n, k // 8, 4, 2)  # nibbles j and j + 4 of a word are neighbours
+    shifts = torch.tensor([[4 * j, 4 * j + 16] for j in range(4)], device="cuda")
+    words = (pairs << shifts).sum((2, 3))
+    words = torch.where(words >= 2**31, words - 2**32, words).int()
+    scales, x, y = normal(n, k // page.GROUP, dtype=F32), normal(k), empty(n)
+    page.gemv(*map(view, (words, scales, x, y)), stream)
+    return y, (weights * scales.double().repeat_interleave(page.GROUP, 1)) @ x.double()
+
+
+@case()
+def gdn_decode(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The new state and the output, each in units of its norm."""
+    import cutlass
+
+    batch, heads, size, scale = 3, page.V_HEADS, page.SIZE, 0.088
+    q, k = (normal(batch, page.QK_HEADS, size) / size**0.5 for _ in range(2))
+    v, s = normal(batch, heads, size), normal(batch, heads, size, size, dtype=F32)
+    log_decay, beta = -normal(batch, heads, dtype=F32).abs(), normal(batch, heads, dtype=F32).sigmoid()
+    o, new = empty(batch, heads, size), empty(batch, heads, size, size, dtype=F32)
+    tensors = map(view, (q, k, v, s, log_decay, beta, o, new))
+    page.step(*tensors, cutlass.Float32(scale), stream)
+    full_q, full_k = (t.double().repeat_interleave(heads // page.QK_HEADS, 1) for t in (q, k))
+    state = s.double() * log_decay.double().exp()[..., None, None]
+    error = v.double() - (state @ full_k[..., None])[..., 0]
+    state = state + beta.double()[..., None, None] * error[..., :, None] * full_k[..., None, :]
+    want = (state, (state @ full_q[..., None])[..., 0] * scale)
+    units = [part.norm() for part in want]
+    return (
+        torch.cat([(part.double() / unit).flatten() for part, unit in zip((new, o), units, strict=True)]),
+        torch.cat([(part / unit).flatten() for part, unit in zip(want, units, strict=True)]),
+    )
+
+
+@case()
+def cp_async(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, sums = normal(200, 4096, dtype=F32), empty(4096, dtype=F32)
+    page.column_sum(view(x), view(sums), stream)
+    return sums, x.double().sum(0)
+
+
+@case()
+def pipeline_async(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    q, scale = (normal(100, 4096) * 40).to(torch.int8), normal(100, dtype=F32)
+    sums = empty(4096, dtype=F32)
+    page.column_sum(*map(view, (q, scale, sums)), stream)
+    return sums, (q.double() * scale.double()[:, None]).sum(0)
+
+
+@case()
+def pipeline_tma_async(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y, dot = normal(160, 4096, dtype=F32), normal(160, 4096, dtype=F32) + 1, empty(4096, dtype=F32)
+    page.column_dot(*map(view, (x, y, dot)), stream)
+    return dot, (x.double() * y.double()).sum(0)
+
+
+@case()
+def fences(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    x, partials = normal(100_000, dtype=F32) + 1, empty(40, dtype=F32)
+    ticket, total = torch.zeros(1, dtype=torch.int32, device="cuda"), empty(1, dtype=F32)
+    for _ in range(2):  # the first launch leaves the ticket at 0
+        page.total(*map(view, (x, partials, ticket, total)), stream)
+    return total, x.double().sum().reshape(1)
+
+
+@case()
+def warp_specialisation(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    x, largest = normal(400, page.COLUMNS), empty(400, dtype=F32)
+    page.row_max(view(x), view(largest), cutlass.Int32(33), stream)
+    return largest, x.double().amax(1)
 
 
 @case()
