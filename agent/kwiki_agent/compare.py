@@ -77,7 +77,8 @@ def compare(
         together = left[uuid].order == right[uuid].order == "interleaved" and len(a) == len(b)
         picked_b = picked_a if together else rng.integers(len(b), size=(RESAMPLES, len(b)))
         log_ratio += np.log(_medians(a, picked_a, rng) / _medians(b, picked_b, rng))
-        log_ratio += rng.normal(0.0, math.hypot(_offset_share(a), _offset_share(b)), RESAMPLES)
+        offset = math.hypot(offset_share(float(np.median(a))), offset_share(float(np.median(b))))
+        log_ratio += rng.normal(0.0, offset, RESAMPLES)
         n += min(a.size, b.size)
     log_ratio /= len(chosen)
     low, high = np.exp(np.quantile(log_ratio, [0.025, 0.975]))
@@ -110,9 +111,9 @@ def geomean_us(evaluation: Evaluation, workloads: Iterable[str] | None = None) -
     return math.exp(sum(math.log(times[uuid].median_us) for uuid in chosen) / len(chosen))
 
 
-def _offset_share(samples: Floats) -> float:
+def offset_share(time_us: float) -> float:
     """Standard deviation of a process's offset, as a share of the time."""
-    return max(PROCESS_OFFSET_US / float(np.median(samples)), PROCESS_OFFSET_SHARE)
+    return max(PROCESS_OFFSET_US / time_us, PROCESS_OFFSET_SHARE)
 
 
 def _medians(samples: Floats, rounds: npt.NDArray[np.int64], rng: np.random.Generator) -> Floats:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
-from kwiki_agent.compare import compare
+from kwiki_agent.compare import compare, offset_share
 from kwiki_agent.noise import RIVALS, noise_floors, rounds_for
 from kwiki_kernels.evaluation import Environment, Evaluation, Order, Status, Timing, WorkloadResult
+
+EVIDENCE = Path(__file__).parents[2] / "wiki" / "evidence"
 
 
 def verdict(name: str, samples_us: np.ndarray, order: Order = "interleaved") -> Evaluation:
@@ -78,3 +85,40 @@ def test_a_process_that_is_always_faster_shows_in_the_noise_floor() -> None:
 def test_nothing_is_said_about_a_kernel_that_was_not_timed() -> None:
     empty = verdict("c0", np.ones((0, 4, 50)))
     assert noise_floors([empty] * RIVALS, 10, min_gain=0.005) == []
+
+
+def test_two_hundred_comparisons_of_one_kernel_with_itself_promoted_nothing_on_an_h200(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = json.loads((EVIDENCE / "aa-rmsnorm-h200-20261130.json").read_text())
+    verdicts = [
+        verdict(name, np.array(list(rounds_us.values()))[..., None])
+        for name, rounds_us in seen["round_medians_us"].items()
+    ]
+    floors = noise_floors(verdicts, 200, min_gain=0.005)
+    assert [floor.comparisons for floor in floors] == [200] * 6
+    assert [floor.promoted for floor in floors] == [0] * 6
+    assert floors[0].margin < 0.004
+    monkeypatch.setattr("kwiki_agent.compare.PROCESS_OFFSET_US", 0.0)
+    assert noise_floors(verdicts, 200, min_gain=0.005)[0].promoted > 100, "rounds alone do not show offsets"
+
+
+def test_the_same_kernel_in_two_leases_agrees_within_the_interval_of_its_processes() -> None:
+    first, second = (
+        [
+            {uuid: row[1] for uuid, row in job["verdicts"]["c0001"]["device_us"].items()}
+            for job in json.loads((EVIDENCE / name).read_text())["jobs"].values()
+            if "c0001" in job["verdicts"]
+        ]
+        for name in ("rmsnorm-h200-20261130.json", "rmsnorm-h200-b.json")
+    )
+    covered, apart = [], []
+    for one, other in itertools.product(first, second):
+        assert len(one) == 35
+        spread = {uuid: 1.96 * math.hypot(offset_share(one[uuid]), offset_share(other[uuid])) for uuid in one}
+        logs = {uuid: math.log(one[uuid] / other[uuid]) for uuid in one}
+        covered += [abs(logs[uuid]) < spread[uuid] for uuid in one]
+        apart.append(abs(sum(logs.values())) / math.sqrt(sum(width**2 for width in spread.values())))
+    assert len(covered) == 12 * 35
+    assert 0.94 < sum(covered) / len(covered) < 0.99
+    assert max(apart) < 1, "and so do the geometric means"

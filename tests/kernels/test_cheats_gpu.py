@@ -47,8 +47,14 @@ def judged(sources: dict[str, str], defences: Defences) -> dict[str, Evaluation]
     return {
         evaluation.candidate_id: evaluation
         for job in jobs(sources, defences, arch=arch())
-        for evaluation in run_job(job)
+        for evaluation in run_job(job, on_result=_say)
     }
+
+
+def _say(verdict: Evaluation) -> None:
+    """With `pytest -s`, each verdict as it falls."""
+    first = verdict.log.partition("\n")[0]
+    print(f"\n{verdict.candidate_id} {verdict.status} {verdict.judge_s} s {first}", flush=True)
 
 
 @pytest.fixture(scope="module")
