@@ -84,7 +84,8 @@ def run_job(
     workers = parallel_builds or len(os.sched_getaffinity(0))
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
-        parent = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernel-wiki-")))
+        scratch = tempfile.TemporaryDirectory(prefix="kernel-wiki-", ignore_cleanup_errors=True)
+        parent = Path(stack.enter_context(scratch))
         examiner = None
         if contests and (job.stage == "check" or not why_not):
             client = ExaminerClient(job, task, parent, stop, measure=not why_not)
