@@ -1,84 +1,13 @@
-"""Runs kernels of the pages on the GPU and compares them with torch.
-
-`python -m tests.ingest.page_kernels NAME` runs one in a process of its own, which can be ended if the kernel
-hangs. A case is a function named after its page; it calls what the page's code defines.
-"""
+"""Pages on matrix products, copies, pipelines and barriers."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from kwiki_ingest.truth import fences as code_fences
 
-WIKI = Path(__file__).parent.parent.parent / "wiki"
-BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
-RELATIVE_L2 = 0.01
-"""Faithful kernels with 16-bit outputs stay below 0.004."""
-
-Case = Callable[[ModuleType, Any], tuple[torch.Tensor, torch.Tensor]]
-"""From the page's code and a stream to what the kernel computed and what it should have."""
-CASES: dict[str, tuple[Case, int]] = {}
-
-
-def case(fence: int = 0) -> Callable[[Case], Case]:
-    """The function tests the page of its name, by the code of its `fence`-th Python fence that compiles."""
-
-    def add(function: Case) -> Case:
-        CASES[function.__name__.replace("_", "-")] = function, fence
-        return function
-
-    return add
-
-
-def main(name: str) -> None:
-    """Run one case. Raises AssertionError if the numbers are wrong."""
-    from cutlass.torch import current_stream
-
-    function, fence = CASES[name]
-    got, want = function(_code(name, fence), current_stream())
-    torch.cuda.synchronize()
-    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
-    assert error < RELATIVE_L2, f"{name}: relative L2 error {error:.2g}"
-    print(f"{name}: relative L2 error {error:.2g}")
-
-
-def _code(name: str, fence: int) -> ModuleType:
-    (path,) = WIKI.glob(f"*/{name}.md")
-    code = [
-        f.code for f in code_fences.fences(path.read_text()) if f.is_python and f.info.startswith("compiles")
-    ]
-    file = Path(tempfile.mkdtemp()) / "page_code.py"  # the DSL reads its source from a file
-    file.write_text(code[fence])
-    spec = importlib.util.spec_from_file_location("page_code", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["page_code"] = module  # dataclasses and the DSL look there
-    spec.loader.exec_module(module)
-    return module
-
-
-def view(tensor: torch.Tensor) -> Any:
-    """The tensor as the DSL takes it."""
-    from cutlass.cute.runtime import from_dlpack
-
-    return from_dlpack(tensor, assumed_align=16 if tensor.data_ptr() % 16 == 0 else None)
-
-
-def normal(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
-    generator = torch.Generator("cuda").manual_seed(sum(shape))
-    return torch.randn(shape, generator=generator, device="cuda").to(dtype)
-
-
-def empty(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
-    return torch.full(shape, float("nan"), device="cuda").to(dtype)
+from tests.ingest.page_kernels.frame import F16, F32, FP8, case, empty, normal, view
 
 
 def _gemm(page: ModuleType, stream: Any, *extra: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -347,7 +276,3 @@ def task_scheduling(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.
     x, y = normal(37, page.THREADS, dtype=F32), empty(37, page.THREADS, dtype=F32)
     page.double(view(x), view(y), page.THREADS, True)
     return y, x.double() * 2
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
