@@ -1,15 +1,18 @@
-"""Print the table of all measured claims: question, figures, and the pages of the wiki that use them.
+"""Print the table of all claims: question, figures, and the pages of the wiki that use them.
 
 `docs/experiments.md` ends with it. Figures are medians; the evidence has their spread and all parameters.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from run_all import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent.parent
 MOST_FIGURES = 8
@@ -21,17 +24,23 @@ def main() -> None:
 
 
 def table(wiki: Path) -> str:
-    """One section for each experiment with evidence in `wiki`, one row for each claim."""
+    """A section for each experiment with evidence in `wiki`, and one for the claims not measured yet."""
     pages = citing_pages(wiki)
-    evidence = sorted(
-        (json.loads(path.read_text()) for path in (wiki / "evidence").glob("*.json")), key=_name
-    )
-    parts = [section(summary, pages) for summary in evidence if "measurements" in summary]
-    return "\n\n".join(parts)
+    kept = [json.loads(path.read_text()) for path in sorted((wiki / "evidence").glob("*.json"))]
+    evidence = [summary for summary in kept if "measurements" in summary]
+    measured = {m["claim"] for summary in evidence for m in summary["measurements"]}
+    return "\n\n".join([*(section(summary, pages) for summary in evidence), waiting(measured)])
 
 
-def _name(summary: dict[str, Any]) -> str:
-    return str(summary["run"])
+def waiting(measured: set[str]) -> str:
+    """The claims that have a program and no figures yet."""
+    rows = [
+        f"| `{claim}` | {question} | `{name}.py` |"
+        for name in EXPERIMENTS
+        for claim, question in importlib.import_module(name).CLAIMS.items()
+        if claim not in measured
+    ]
+    return "\n".join(["### Not yet run", "", "| claim | question | experiment |", "|---|---|---|", *rows])
 
 
 def section(summary: dict[str, Any], pages: dict[str, list[str]]) -> str:
@@ -43,12 +52,16 @@ def section(summary: dict[str, Any], pages: dict[str, list[str]]) -> str:
         f"| `{claim}` | {found[0]['question']} | {figures(found)} | {', '.join(pages.get(claim, []))} |"
         for claim, found in claims.items()
     ]
-    source = f"kernels/experiments/{summary['experiment']}.py"
+    source = f"`kernels/experiments/{summary['experiment']}.py`"
+    if "source_commit" in summary:
+        source += f" as of {summary['source_commit']}"
+    notes = [f"\n{' '.join(summary['notes'])}"] if "notes" in summary else []
     return "\n".join(
         [
             f"### {summary['experiment'].replace('_', ' ')}",
             "",
-            f"`{source}`, `wiki/evidence/{summary['run']}.json`",
+            f"{source}, `wiki/evidence/{summary['run']}.json`",
+            *notes,
             "",
             "| claim | question | figures | pages |",
             "|---|---|---|---|",

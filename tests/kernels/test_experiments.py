@@ -46,6 +46,14 @@ def test_evidence_answers_claims_of_its_experiment(modules: dict[str, ModuleType
         assert answered <= set(modules[summary["experiment"]].CLAIMS)
 
 
+def test_the_table_of_the_documentation_says_what_evidence_and_pages_say(
+    modules: dict[str, ModuleType],
+) -> None:
+    table = modules["claims_table"].table(ROOT / "wiki")
+    document = (ROOT / "docs" / "experiments.md").read_text()
+    assert document.endswith(f"\n{table}\n"), "write it anew with kernels/experiments/claims_table.py"
+
+
 def test_kernels_of_experiments_compile_without_a_gpu() -> None:
     environment = os.environ | {"CUTE_DSL_ARCH": "sm_90a"}
     running = {
