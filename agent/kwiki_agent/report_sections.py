@@ -30,18 +30,20 @@ def direction_section(run: RunFolder, trials: list[Trial]) -> Iterator[str]:
         else:
             score = "no score" if standing.best is None else f"best score {standing.best:.3f}"
             outcome = f"{standing.tries} of {MAX_TRIES} tries, {standing.failed} failed, {score}"
-        yield f"- **{name}** ({outcome}){': ' + why[name] if name in why else ''}"
+        yield _line(f"- **{name}** ({outcome}){': ' + why[name] if name in why else ''}")
     yield ""
 
 
 def trouble_section(run: RunFolder) -> Iterator[str]:
     """Rounds that brought nothing, and promotions that a reviewer stopped; nothing where there were none."""
-    lines = [f"- round {line['round']}: {line['trouble']}" for line in run.lines(TROUBLES)]
+    lines = [_line(f"- round {line['round']}: {line['trouble']}") for line in run.lines(TROUBLES)]
     for line in run.lines(REVIEWS):
         if line["veto"]:
-            lines.append(f"- `{line['candidate']}` was vetoed in round {line['round']}: {line['reason']}")
+            lines.append(
+                _line(f"- `{line['candidate']}` was vetoed in round {line['round']}: {line['reason']}")
+            )
         elif line["note"]:
-            lines.append(f"- the review of `{line['candidate']}` gave {line['note']}")
+            lines.append(_line(f"- the review of `{line['candidate']}` gave {line['note']}"))
     if lines:
         yield "## Vetoes and troubles\n"
         yield "\n".join(lines) + "\n"
@@ -60,6 +62,11 @@ def profile_section(run: RunFolder) -> Iterator[str]:
             yield f"`{folder.name}` is {said['bound']}; {symptoms}. Next edit: {said['next_edit']}\n"
         for picture in sorted(folder.glob("*.svg")):
             yield f"![{folder.name} {picture.stem}]({picture.relative_to(run.path).as_posix()})\n"
+
+
+def _line(text: str) -> str:
+    """One line, whatever a model wrote into it: no text of its own becomes a heading here."""
+    return " ".join(text.split())
 
 
 def cost_section(run: RunFolder) -> Iterator[str]:

@@ -51,12 +51,15 @@ def test_a_veto_gives_the_next_best_its_turn_and_is_told_in_the_report(
     loop, _ = claude_loop(make_toy_loop, review=True, max_candidates=2)
     script = [
         rank("vectors"), submit(2, 4),
-        verdict(veto=True, reason="it skips the last row"), verdict(veto=False),
+        verdict(veto=True, reason="it skips\n\n## the last row"), verdict(veto=False),
     ]  # fmt: skip
     with served(script, monkeypatch):
         assert drive(loop) is None
     assert promoted(loop) == ["c0001"]
-    assert "`c0002` was vetoed in round 1: it skips the last row" in (loop.run.path / "report.md").read_text()
+    assert (
+        "`c0002` was vetoed in round 1: it skips ## the last row\n"
+        in (loop.run.path / "report.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("reply", [Say("Fine by me."), Say("no", "refusal"), call("verdict", veto="perhaps")])
