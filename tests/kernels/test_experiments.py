@@ -46,12 +46,16 @@ def test_evidence_answers_claims_of_its_experiment(modules: dict[str, ModuleType
         assert answered <= set(modules[summary["experiment"]].CLAIMS)
 
 
-def test_the_table_of_the_documentation_says_what_evidence_and_pages_say(
+def test_the_table_of_the_documentation_has_the_figures_of_the_evidence(
     modules: dict[str, ModuleType],
 ) -> None:
-    table = modules["claims_table"].table(ROOT / "wiki")
+    rows = [
+        line for line in modules["claims_table"].table(ROOT / "wiki").splitlines() if line.startswith("| `")
+    ]
     document = (ROOT / "docs" / "experiments.md").read_text()
-    assert document.endswith(f"\n{table}\n"), "write it anew with kernels/experiments/claims_table.py"
+    # The last cell names pages, which come and go.
+    missing = [row for row in rows if row.rsplit("|", 2)[0] not in document]
+    assert missing == [], "write the table anew with kernels/experiments/claims_table.py"
 
 
 def test_kernels_of_experiments_compile_without_a_gpu() -> None:
