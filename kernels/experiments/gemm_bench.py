@@ -91,7 +91,7 @@ def compare(
         a, b = operands(m, n, k, gemm.dtype)
         calls[gemm, ctas], _ = make_call(gemm, kernels[gemm], a, b, ctas)
         flops[gemm, ctas] = 2 * m * n * k
-    iterations = max(4, min(20, round(4e12 / (2 * m * columns * k) * 20)))
+    iterations = max(4, min(20, round(1e13 / (2 * m * columns * k))))  # some 15 ms a round
     samples = bench.compare_us(calls, iterations=iterations, rounds=rounds)
     for (gemm, ctas), times_us in samples.items():
         setting = {"m": m, "n": columns // gemm.tile[1] * gemm.tile[1], "k": k, **describe(gemm, ctas)}
