@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -59,7 +59,7 @@ class _Attempt:
 
     message: Message | None = None
     trouble: Exception | None = None
-    model_s: float = 0.0
+    began: float = field(default_factory=time.monotonic)
 
 
 class Endpoint:
@@ -89,10 +89,12 @@ class Endpoint:
             RunStoppedError: the server gave no answer; the sentence says what to do before resuming.
             GarbledError: it answered, and the answer could not be read.
         """
-        attempt = _Attempt()
         for number in range(1, MAX_CUTS + 1):
-            attempt = self._hear(request, messages)
-            self._book(request, attempt)
+            attempt = _Attempt()
+            try:
+                self._hear(request, messages, attempt)
+            finally:
+                self._book(request, attempt)
             if attempt.message is not None and attempt.trouble is None:
                 content = [_block(block) for block in attempt.message.content]
                 return Reply(content, attempt.message.stop_reason or "")
@@ -104,8 +106,7 @@ class Endpoint:
             "nothing is lost, resume later"
         )
 
-    def _hear(self, request: Request, messages: Sequence[Block]) -> _Attempt:
-        attempt, began = _Attempt(), time.monotonic()
+    def _hear(self, request: Request, messages: Sequence[Block], attempt: _Attempt) -> None:
         try:
             with self._client.messages.stream(**_arguments(request, messages)) as stream:
                 for event in stream:
@@ -125,8 +126,6 @@ class Endpoint:
             attempt.trouble = error  # an `error` event inside a stream that began with 200
         except (httpx2.HTTPError, ValueError) as error:
             attempt.trouble = error
-        attempt.model_s = time.monotonic() - began
-        return attempt
 
     def _show(self, block: Any) -> None:
         """A line of progress for each block that is whole."""
@@ -145,8 +144,8 @@ class Endpoint:
             round=request.round, role=request.role, model=model.name, input_tokens=fresh,
             cache_write_tokens=write, cache_read_tokens=read, output_tokens=output,
             cost_usd=cost_usd(model.price, fresh=fresh, cache_write=write, cache_read=read, output=output),
-            model_s=round(attempt.model_s, 3),
-            stop_reason="cut" if attempt.trouble else attempt.message.stop_reason or "",
+            model_s=round(time.monotonic() - attempt.began, 3),
+            stop_reason="cut" if attempt.trouble else attempt.message.stop_reason or "cut",
         )  # fmt: skip
         self._run.add_line(USAGE, line.model_dump())
 
