@@ -92,14 +92,13 @@ def _plain(value: object) -> str:
 
 
 def citing_pages(wiki: Path) -> dict[str, list[str]]:
-    """Claims to the pages that cite them, as links from `docs/`."""
+    """Claims to the ids of the pages that cite them."""
     pages: dict[str, list[str]] = defaultdict(list)
     for path in sorted(wiki.rglob("*.md")):
         front = path.read_text().split("\n---\n", 1)[0]
         for _, claims in _CITED.findall(front):
             for claim in filter(None, map(str.strip, claims.split(","))):
-                link = path.relative_to(wiki.parent).as_posix()
-                pages[claim].append(f"[{path.stem}]({link})")
+                pages[claim].append(path.stem)
     return pages
 
 
