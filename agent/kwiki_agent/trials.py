@@ -10,6 +10,7 @@ candidates for a demonstration or a compile-only machine; it is never a claim ab
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,13 +18,16 @@ from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
+from kwiki_agent.compare import offset_share
 from kwiki_agent.digest import build_digest, digests
 from kwiki_agent.runs import REVIEWS, RunFolder
 
 BASELINE = "baseline"
 
-WORTH_A_RULE = 1.01
-"""A workload gets knobs of its own only if they beat the incumbent's there by more than 1 %."""
+LEAST_GAIN_OF_A_RULE = 0.01
+OFFSETS_OF_A_RULE = 2.0
+"""A workload gets knobs of its own only if they beat the incumbent's there by more than 1 %, and by more
+than so many standard deviations of what two processes of one kernel differ by."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
     """Workload uuid to the candidate that was fastest on it, dispatching candidates left out.
 
     Times of different jobs are compared through the anchor that the jobs share, workload by workload.
-    The incumbent keeps every workload on which nothing beat it by more than `WORTH_A_RULE`.
+    The incumbent keeps every workload on which nothing is worth a rule.
     """
     first: dict[str, dict[str, float]] = {}
     for job_id in run.judged_jobs():
@@ -103,8 +107,13 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
             ((name, times[uuid]) for name, times in eligible.items() if uuid in times),
             key=lambda item: item[1],
         )
-        chosen[uuid] = name if fastest * WORTH_A_RULE < standing else incumbent
+        chosen[uuid] = name if _worth_a_rule(fastest, standing) else incumbent
     return chosen
+
+
+def _worth_a_rule(fastest_us: float, standing_us: float) -> bool:
+    offset = math.hypot(offset_share(fastest_us), offset_share(standing_us))
+    return math.log(standing_us / fastest_us) > max(LEAST_GAIN_OF_A_RULE, OFFSETS_OF_A_RULE * offset)
 
 
 def _trial(run: RunFolder, candidate: Candidate, measured: dict[str, tuple[float, str]]) -> Trial:
