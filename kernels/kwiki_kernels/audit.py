@@ -105,7 +105,7 @@ def audit_source(text: str) -> Refusal | None:
 
 @dataclass(frozen=True)
 class OwnKernels:
-    """The kernels that a candidate's text defines, as the profiler will name them."""
+    """The kernels that a candidate's text defines, as a graph or the profiler will name them."""
 
     names: frozenset[str]
 

@@ -92,7 +92,7 @@ class Defences(Record):
     audit: bool = True
     """Refuse a candidate whose text breaks a rule of `audit.py`; baselines are never asked."""
     kernel_names: bool = False
-    """Also refuse one for which the profiler sees a kernel that it did not write."""
+    """Also refuse one that launches a kernel that it did not write."""
     each_call: bool = False
     """Poison the outputs before each timed call, not only before a check."""
     isolation: tuple[Level, ...] | None = None
