@@ -20,8 +20,9 @@ from kwiki_agent.contract import Model, RunStoppedError
 from kwiki_agent.policy.accounting import USAGE, Role, Usage, check_key, cost_usd
 from kwiki_agent.runs import RunFolder
 
-MAX_RETRIES = 5
-"""Tries after the first that the SDK makes for one message; its back-off adds up to about 20 s."""
+MAX_RETRIES = 20
+"""Tries after the first that the SDK makes for one message; its back-off adds up to about two minutes, unless
+the server names another time: a night's run should outlive a busy moment."""
 MAX_CUTS = 3
 """Streams that may break off before the run stops."""
 MAX_OUTPUT_TOKENS = 32_000
