@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -232,3 +234,8 @@ def test_names_are_looked_up_in_the_installed_dsl_and_wrong_ones_get_the_nearest
     missing = toolbox.call("lookup_api", {"name": "cute.copi"})
     assert missing.is_error
     assert "did you mean cutlass.cute.copy?" in missing.text
+
+
+def test_the_sdk_is_imported_only_where_a_model_is_asked() -> None:
+    code = "import sys, kwiki_agent.graph, kwiki_agent.start; sys.exit('anthropic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
