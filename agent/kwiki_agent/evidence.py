@@ -11,6 +11,7 @@ from kwiki_kernels.evaluation import Evaluation, Timing
 
 from kwiki_agent.compare import timings
 from kwiki_agent.runs import RunFolder
+from kwiki_agent.trials import last_verdict
 
 
 def evidence_json(run: RunFolder) -> str:
@@ -67,5 +68,5 @@ def _quartiles(timing: Timing) -> list[float | int | str]:
 
 
 def _registers(run: RunFolder, candidate_id: str) -> list[int]:
-    build = run.build(candidate_id)
-    return [report.registers for report in build.static_reports] if build else []
+    verdict, _ = last_verdict(run, candidate_id)
+    return [report.registers for report in verdict.static_reports] if verdict else []

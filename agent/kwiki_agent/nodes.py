@@ -107,7 +107,12 @@ def _disputes(state: RunState, loop: Loop) -> tuple[Dispute, ...]:
 
 
 def build(state: RunState, loop: Loop) -> RunState:
-    """Compile the batch here, for the run's architecture: what does not build never reaches a GPU."""
+    """Compile the batch here, for the run's architecture: what does not build never reaches a GPU.
+
+    Where this machine measures, its judge builds each kernel before it asks for the GPU; once is enough.
+    """
+    if loop.builder is loop.executor and loop.executor.measures(loop.contract.arch):
+        return {"survivors": state["batch"]}
     verdicts = compile_here(state, loop, state["batch"]) if state["batch"] else []
     survivors = [verdict.candidate_id for verdict in verdicts if verdict.status is Status.UNMEASURED]
     loop.say(f"build: {len(survivors)} of {len(state['batch'])} compiled")
@@ -165,7 +170,10 @@ def decide(state: RunState, loop: Loop) -> RunState:
     verdicts = loop.run.evaluations(state["job_id"]) if "job_id" in state else {}
     trials = history(loop.run)
     promotion = _promotion(state, loop, verdicts, trials)
-    said_something = bool(state["survivors"] or state.get("trouble"))  # what did not build says nothing
+    built = state["survivors"] and any(
+        trial.candidate.id in state["batch"] and trial.status is not Status.COMPILE_ERROR for trial in trials
+    )
+    said_something = bool(built or state.get("trouble"))  # what did not build says nothing
     counts = state["phase"] == "search" and said_something
     changed: RunState = {"stalled": 0 if promotion else state["stalled"] + counts}
     if promotion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kwiki_agent.lookup import choose_representatives
 from kwiki_agent.loop import Loop
 from kwiki_agent.trials import history, last_verdict
 from kwiki_ingest.search.retrieve import search
-from kwiki_kernels.evaluation import Evaluation
+from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Job
 from kwiki_kernels.task import load_task
 
@@ -92,6 +93,18 @@ class Waiting(FormulaExecutor):
 
     def collect(self, job_id: str) -> list[Evaluation] | None:
         return super().collect(job_id) if self.open else None
+
+
+def test_where_the_judge_is_at_home_nothing_is_built_twice(make_toy_loop: MakeLoop) -> None:
+    executor = FormulaExecutor()
+    executor.failing["c0002"] = Status.COMPILE_ERROR
+    loop = replace(make_toy_loop(executor), builder=executor)
+    assert drive(loop) is None
+    trials = {trial.candidate.id: trial for trial in history(loop.run)}
+    assert all(loop.run.build(name) is None for name in trials)
+    assert trials["c0002"].status is Status.COMPILE_ERROR
+    evidence = json.loads(next(loop.wiki.root.glob("evidence/*.json")).read_text(encoding="utf-8"))
+    assert all(entry["registers"] for entry in evidence["candidates"].values())
 
 
 def test_a_run_waits_for_a_spool_and_resumes(make_toy_loop: MakeLoop) -> None:
