@@ -27,7 +27,7 @@ POINTS: dict[str, list[dict[str, Any]]] = {
         {"tile_n": 128, "stages": 6, "cluster_m": 1, "split_k": 8},
         {"tile_m": 16, "tile_n": 144, "stages": 7, "cluster_m": 1},
     ],
-    "grouped_gemm": [{}, {"tile_n": 256, "stages": 4, "ping_pong": False}],
+    "grouped_gemm": [{}, {"tile_n": 128, "stages": 6, "ping_pong": True}],
 }
 
 

@@ -44,10 +44,10 @@ GROUPS = [
 ]
 GROUPED_KNOBS: list[dict[str, Any]] = [
     {},
-    {"tile_n": 256, "stages": 4, "ping_pong": False},
-    {"tile_m": 64, "tile_n": 64, "stages": 12, "ping_pong": False},
-    {"tile_m": 256, "stages": 4, "ping_pong": False},
-    {"tile_m": 64, "tile_n": 192, "stages": 5},
+    {"tile_n": 128, "stages": 6, "ping_pong": True},
+    {"tile_m": 64, "tile_n": 64, "stages": 12},
+    {"tile_m": 256, "tile_n": 128},
+    {"tile_m": 64, "tile_n": 192, "stages": 5, "ping_pong": True},
     {"tile_m": 64, "tile_n": 16, "stages": 16},
 ]
 
