@@ -144,6 +144,29 @@ def test_an_exported_test_passes_or_says_which_gpu_it_needs(
     assert "2 passed" in done.stdout or "needs a GPU of compute capability (9, 0)" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "reference.run(x, weight)",
+        "0 * x",
+        "reference.run(x, weight).float()",
+        "reference.run(x, 0.99 * weight)",
+    ],
+)
+def test_an_exported_test_knows_right_from_wrong(
+    tuned: tuple[RunFolder, Task], tmp_path: Path, kernel: str
+) -> None:
+    out = tmp_path / "out"
+    export_kernel(*tuned, out)
+    text = f"import reference\n\n\ndef rmsnorm_bf16(x, weight):\n    return {kernel}\n"
+    (out / "rmsnorm_bf16.py").write_text(text)
+    code = "import test_rmsnorm_bf16 as t; t.DEVICE = 'cpu'; t.test_it_agrees_with_the_reference('h2048-t1')"
+    done = python(out, "-c", code)
+    is_right = kernel == "reference.run(x, weight)"
+    assert done.returncode == (0 if is_right else 1), done.stderr
+    assert is_right or "AssertionError" in done.stderr
+
+
 def test_provenance_names_run_code_and_descent(make_toy_loop: MakeLoop, tmp_path: Path) -> None:
     loop = make_toy_loop(use_cards=False, max_candidates=4)
     (Path(loop.contract.task_dir) / "kernel.py").write_text(ADDS)

@@ -20,26 +20,27 @@ import torch
 {import_inputs}import reference
 from {module} import {module}
 
+DEVICE = "cuda"
 ARCH = {capability}
 INPUTS = {inputs}
 """Name to dtype and axes; a scalar has none."""
-LARGEST_RELATIVE_L2 = {bounds}
-"""Of each output against float64; None: equal."""
+OUTPUTS = {outputs}
+"""Name to dtype and largest relative L2 error against float64; None: equal."""
 WORKLOADS = {workloads}
 """Name to axes and scalars."""
 
 
 def make_inputs(axes, scalars, seed):
     """Normal numbers, and what the task makes itself."""
-    generator = torch.Generator("cuda").manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     made = dict(scalars)
 {made}    for name, (dtype, shape) in INPUTS.items():
         if name not in made:
-            values = torch.randn([axes[axis] for axis in shape], device="cuda", generator=generator)
+            values = torch.randn([axes[axis] for axis in shape], device=DEVICE, generator=generator)
             if "float8" in dtype:
                 values = values.clamp(-2, 2)
             made[name] = values.to(getattr(torch, dtype))
-    return [made[name].cuda() if isinstance(made[name], torch.Tensor) else made[name] for name in INPUTS]
+    return [made[name].to(DEVICE) if isinstance(made[name], torch.Tensor) else made[name] for name in INPUTS]
 
 
 def expected_outputs(inputs):
@@ -60,13 +61,13 @@ def test_it_agrees_with_the_reference(workload):
     inputs = make_inputs(*WORKLOADS[workload], seed=0)
     before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     outputs = {module}(*inputs)
-    torch.cuda.synchronize()
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     for x, y in zip(inputs, before, strict=True):
         assert not isinstance(x, torch.Tensor) or torch.equal(x.view(torch.uint8), y.view(torch.uint8))
-    for (name, bound), output, expected in zip(
-        LARGEST_RELATIVE_L2.items(), outputs, expected_outputs(inputs), strict=True
+    for (name, (dtype, bound)), output, expected in zip(
+        OUTPUTS.items(), outputs, expected_outputs(inputs), strict=True
     ):
+        assert output.dtype == getattr(torch, dtype), name
         assert output.shape == expected.shape, name
         if bound is None:
             assert torch.equal(output, expected.to(output.dtype)), name
@@ -102,13 +103,14 @@ def test_file(task: Task, arch: str, uuids: Iterable[str]) -> str | None:
         made += "    made |= contents.layout({**axes, **scalars}, torch.Generator().manual_seed(seed))\n"
     if "def values(" in contents:
         made += "    made |= contents.values(axes, generator, 1.0)\n"
+    bounds = relative_l2_bounds(definition, task.tolerance)
     return TEST.format(
         module=entry_name(definition),
         arch=arch,
         import_inputs="import inputs as contents\n" if made else "",
         capability=ARCHS[arch],
         inputs=_table({name: (spec.dtype, spec.shape or ()) for name, spec in definition.inputs.items()}),
-        bounds=literal(relative_l2_bounds(definition, task.tolerance)),
+        outputs=_table({name: (spec.dtype, bounds[name]) for name, spec in definition.outputs.items()}),
         workloads=_table(workloads),
         made=made,
     )
