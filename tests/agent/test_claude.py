@@ -239,3 +239,25 @@ def test_names_are_looked_up_in_the_installed_dsl_and_wrong_ones_get_the_nearest
 def test_the_sdk_is_imported_only_where_a_model_is_asked() -> None:
     code = "import sys, kwiki_agent.graph, kwiki_agent.start; sys.exit('anthropic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_tasks_own_kernel_is_ablated_and_teaches_as_under_the_tuner(
+    task_dir: Path, make_toy_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task_dir / "kernel.py").write_text(kernel())
+    loop, _ = claude_loop(make_toy_loop, max_candidates=2, workloads=("n64", "n1024"))
+    with served([rank("vectors"), submit(8, 4, depth=4)], monkeypatch):
+        drive(loop)
+    ablated = [trial for trial in history(loop.run) if trial.candidate.intent.startswith("ablate")]
+    assert {trial.candidate.policy for trial in ablated} == {"tuner"}
+    assert len(ablated) == 3, "16 wide, 2 and 8 deep; 4 wide is known"
+    assert [line["action"] for line in loop.run.lines("lessons.jsonl")].count("added")
+
+
+def test_another_text_than_the_tasks_is_not_ablated(
+    make_toy_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, _ = claude_loop(make_toy_loop, max_candidates=2)
+    with served([rank("vectors"), submit(8, 4)], monkeypatch):
+        drive(loop)
+    assert len(history(loop.run)) == 2

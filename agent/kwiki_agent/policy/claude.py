@@ -27,7 +27,7 @@ from kwiki_agent.runs import RunFolder
 
 @dataclass(frozen=True)
 class Claude:
-    """Asks a model during the search; specialises by shape itself, which needs none."""
+    """Asks a model during the search; what follows it needs none."""
 
     run: RunFolder
     wiki: Wiki
@@ -45,11 +45,11 @@ class Claude:
         match brief.phase:
             case "search":
                 return self._converse(brief)
+            case "ablate":
+                return _ablate(brief)
             case "confirm":
                 dispatch = dispatch_by_shape(brief, self.name)
                 return [dispatch] if dispatch else []
-            case _:
-                return []
 
     def _converse(self, brief: Brief) -> list[Candidate]:
         contract, round_ = brief.contract, brief.round + 1
@@ -74,3 +74,16 @@ class Claude:
         if not toolbox.submitted:
             raise NothingProposedError(ended)
         return toolbox.submitted
+
+
+def _ablate(brief: Brief) -> list[Candidate]:
+    """Single knobs around the incumbent, as the tuner does, where it is the task's own kernel.
+
+    The knobs of any other text are its author's affair: moving them may change nothing.
+    """
+    incumbent = next((t.candidate for t in brief.trials if t.candidate.id == brief.incumbent), None)
+    if incumbent is None or incumbent.source not in brief.task.kernels.values():
+        return []
+    from kwiki_agent.policy.tuner import Tuner
+
+    return Tuner().propose(brief) if brief.task.knob_space else []
