@@ -87,7 +87,7 @@ def job_of(
         baselines=baselines,
         stage="build" if work == "build" else "judge",
         held_out=0 if work == "glance" else held_out,
-        seed=contract.seed * 1000 + state["round"],
+        seed=loop.run.secret_seed(job_id(state, loop, work)),
         protocol=contract.protocol.interleaved() if confirming else contract.protocol,
         kernel_wiki_version=__version__,
     )

@@ -5,6 +5,7 @@ runs/<id>/run.json               the contract's hash, the package's version, whe
 runs/<id>/checkpoint.sqlite      LangGraph's checkpoints
 runs/<id>/candidates/<id>/       kernel.py, candidate.json, build.json
 runs/<id>/submissions/           under the external policy, what was handed in, one file a round
+runs/<id>/judge.secret           what the seeds of jobs are drawn from
 runs/<id>/jobs/<job>/            job.json and one evaluation a candidate, baselines included
 runs/<id>/candidates.jsonl       one line a candidate: what it tried, what came of it
 runs/<id>/benchmark.csv          one line a measured candidate and workload
@@ -25,6 +26,7 @@ import functools
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +129,14 @@ class RunFolder:
         """The build-stage verdict (compiles or not, static reports), or None."""
         path = self.build_file(candidate_id)
         return Evaluation.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def secret_seed(self, job_id: str) -> int:
+        """Seed of a job's inputs: who proposes kernels cannot know it, and a job made again has it again."""
+        secret = self.path / "judge.secret"
+        if not secret.exists():
+            write_text(secret, secrets.token_hex(16))
+        digest = hashlib.sha256(f"{secret.read_text(encoding='utf-8')} {job_id}".encode()).digest()
+        return int.from_bytes(digest[:4])
 
     def save_job(self, job: Job) -> None:
         write_text(self.path / "jobs" / job.id / "job.json", job.model_dump_json())

@@ -12,6 +12,7 @@ from kwiki_agent.contract import AgentError
 from kwiki_agent.graph import STEPS, drive
 from kwiki_agent.lookup import choose_representatives
 from kwiki_agent.loop import Loop
+from kwiki_agent.runs import create_run
 from kwiki_agent.trials import history, last_verdict
 from kwiki_ingest.search.retrieve import search
 from kwiki_kernels.evaluation import Evaluation, Status
@@ -105,6 +106,13 @@ def test_where_the_judge_is_at_home_nothing_is_built_twice(make_toy_loop: MakeLo
     assert trials["c0002"].status is Status.COMPILE_ERROR
     evidence = json.loads(next(loop.wiki.root.glob("evidence/*.json")).read_text(encoding="utf-8"))
     assert all(entry["registers"] for entry in evidence["candidates"].values())
+
+
+def test_who_proposes_cannot_know_the_seed_of_a_job(make_toy_loop: MakeLoop, tmp_path: Path) -> None:
+    loop = make_toy_loop()
+    other = create_run(tmp_path / "other", loop.contract)
+    assert loop.run.secret_seed("a") == loop.run.secret_seed("a")
+    assert len({loop.run.secret_seed("a"), loop.run.secret_seed("b"), other.secret_seed("a")}) == 3
 
 
 def test_a_run_waits_for_a_spool_and_resumes(make_toy_loop: MakeLoop) -> None:
