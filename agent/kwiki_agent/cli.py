@@ -7,6 +7,7 @@ Results go to stdout, progress to stderr. Exit code 0: done; 1: failed or stoppe
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ WITHOUT_A_LOOP = ("judge", "compile", "profile", "tasks", "worker")
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and run one command."""
     args = _parse(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # pages may hold more than the terminal can show
     if args.command in WITHOUT_A_LOOP:
         from kwiki_agent.judge_commands import run_command
     else:
@@ -231,17 +234,15 @@ def _add_model_options(run: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no whole number of at least 0")
+    return int(text)
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text} is no whole number of at least 1")
+    return int(text)
 
 
 if __name__ == "__main__":

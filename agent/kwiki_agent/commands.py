@@ -220,7 +220,8 @@ def _report(args: argparse.Namespace) -> int:
 
         loop = make_loop(run, say=lambda _: None)
         write_report(run, loop.task, locate(loop).state)
-    print(report.read_text(encoding="utf-8"), end="")
+    text = report.read_text(encoding="utf-8")
+    print(json.dumps({"run": run.id, "report": text}) if args.json else text.rstrip("\n"))
     return 0
 
 

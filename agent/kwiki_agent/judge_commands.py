@@ -104,7 +104,7 @@ def _compile(args: argparse.Namespace) -> int:
     if args.json:
         print(kernel.model_dump_json())
     else:
-        _print_verdict(task, kernel, "compiled only: nothing was measured")
+        _print_verdict(task, kernel, None)
         _print_reports(kernel.static_reports)
     return _exit_code(kernel)
 

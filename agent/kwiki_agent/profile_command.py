@@ -32,15 +32,16 @@ def profile(
     that cannot be made is a note, not an error: the rest still says something.
 
     Raises:
-        ProfileError, OSError: a file given cannot be read.
+        ProfileError: a file given cannot be read.
+        OSError: the folder cannot be written.
     """
     notes: list[str] = []
     if capture or trace_file:
         folder.mkdir(parents=True, exist_ok=True)
     candidate = job.candidates[0]
 
-    counters_text = counters_file.read_text(encoding="utf-8") if counters_file else None
-    trace_text = trace_file.read_text(encoding="utf-8") if trace_file else None
+    counters_text = _read(counters_file) if counters_file else None
+    trace_text = _read(trace_file) if trace_file else None
     counters = ncu.dominant(ncu.read_csv(counters_text)) if counters_text is not None else None
     launch = iket.read_trace(trace_text)[-1] if trace_text is not None else None
     if capture and counters is None:
@@ -59,6 +60,17 @@ def profile(
             notes.append(f"no trace: {error}")
     pipeline = iket.pipeline(launch) if launch else None
     return counters, pipeline, notes, _draw(verdict, task, launch, folder)
+
+
+def _read(capture: Path) -> str:
+    try:
+        return capture.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"the capture {capture} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ProfileError(
+            f"the capture {capture} is not a text file: give what the profiler wrote"
+        ) from None
 
 
 def _draw(verdict: Evaluation, task: Task, launch: iket.Launch | None, folder: Path) -> list[Path]:

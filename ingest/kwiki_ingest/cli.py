@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 def main(argv: list[str] | None = None) -> int:
     """Run one command: 0 done, 1 failed, 2 wrong usage. Results on stdout, everything else on stderr."""
     args = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # pages may hold more than the terminal can show
     try:
         status: int = args.run(args)
         sys.stdout.flush()
@@ -35,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Stopped; the pages are untouched and `wiki sync` continues where it was.", file=sys.stderr)
+        print("Stopped; pages and index are whole, and the same command can be run again.", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -247,10 +250,9 @@ def _progress(done: int, total: int) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,10 @@ def test_a_run_without_a_gpu_goes_to_its_report_and_lesson(place: list[str], wik
     assert page in {hit.page_id for hit in search(wiki, "rmsnorm registers per thread", types=["lesson"])}
     shown = agent("report", "demo", *place[:2])
     assert shown.stdout == report
+    assert json.loads(agent("report", "demo", "--json", *place[:2]).stdout) == {
+        "run": "demo",
+        "report": report,
+    }
     listed = json.loads(agent("runs", "--json", *place[:2]).stdout)
     assert [(run["run"], run["state"]) for run in listed] == [("demo", "finished")]
 

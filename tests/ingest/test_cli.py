@@ -123,6 +123,7 @@ def test_pages_cannot_send_control_codes_to_the_terminal(
     ("arguments", "sentence"),
     [
         (("search", "x", "--arch", "sm_91"), "There is no arch `sm_91`; did you mean"),
+        (("search", "x", "--dsl", "newest"), "`newest` is no DSL version; give one like 4.8.1."),
         (("show", "on"), "There is no page `on`; did you mean one?"),
         (("hardware", "H200"), "The wiki has no hardware.yaml"),
     ],
@@ -228,3 +229,13 @@ def test_stdout_holds_the_page_and_nothing_else(wiki: Wiki, write_page: WritePag
     code, out, err = run(wiki, capsys, "show", "one")
     assert (code, out, err) == (0, path.read_text(encoding="utf-8"), "")
     assert os.linesep in out
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_code(
+    wiki: Wiki, write_page: WritePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_page("one", "a × b\n")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    command = (sys.executable, "-m", "kwiki_ingest.cli", "show", "one", "--wiki", str(wiki.root))
+    shown = subprocess.run(command, capture_output=True, check=True)
+    assert shown.stdout.endswith(b"a \\xd7 b\n")

@@ -358,7 +358,7 @@ def test_ctrl_c_stops_a_sync_with_one_sentence(wiki: Wiki, write_page: WritePage
     writer.send_signal(signal.SIGINT)
     out, err = writer.communicate(timeout=120)
     assert (writer.returncode, out) == (1, "")
-    assert err == "Stopped; the pages are untouched and `wiki sync` continues where it was.\n"
+    assert err == "Stopped; pages and index are whole, and the same command can be run again.\n"
     assert len(sync(wiki).added) == 400
 
 

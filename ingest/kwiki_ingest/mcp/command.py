@@ -34,7 +34,6 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 65536:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return value
+    if not (text.isdecimal() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text} is no port; give a number from 1 to 65535")
+    return int(text)

@@ -36,6 +36,8 @@ class Filters:
         _known("arch", [self.arch] if self.arch else (), get_args(Arch))
         _known("status", self.statuses, tuple(Status))
         _known("type", self.types or (), tuple(PageType))
+        if self.dsl is not None and not _is_version(self.dsl):
+            raise UnknownNameError(f"`{self.dsl}` is no DSL version; give one like 4.8.1.")
 
     def select(self, manifest: Manifest) -> dict[str, StoredPage]:
         """The pages that meet the conditions, by id."""
@@ -63,6 +65,16 @@ def _known(what: str, names: Collection[str], known: Collection[str]) -> None:
 def _pages(manifest: Manifest) -> Iterator[StoredPage]:
     for path, front in manifest.sql.execute("SELECT path, front FROM pages ORDER BY id"):
         yield StoredPage(path, json.loads(front))
+
+
+def _is_version(text: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _in_range(version: str, specifier: str) -> bool:

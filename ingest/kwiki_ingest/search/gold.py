@@ -63,7 +63,8 @@ def load_gold(path: Path) -> list[Question]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise GoldError(f"The questions in {path} cannot be read: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise GoldError(f"The questions in {path} cannot be read: {reason}.") from error
     questions: list[Question] = []
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):

@@ -207,10 +207,9 @@ def _print(line: str) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    return int(text)
 
 
 def _print_json(value: object) -> None:

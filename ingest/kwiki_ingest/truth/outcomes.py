@@ -84,7 +84,8 @@ def open_outcomes(wiki: Wiki) -> Iterator[Outcomes]:
             ignore.write_text("*\n")
         connection = _opened(wiki) or _remade(wiki)
     except (OSError, sqlite3.Error) as error:
-        raise WikiIndexError(f"The index folder cannot be written ({error}); make it writable.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise WikiIndexError(f"The index folder cannot be written ({reason}); make it writable.") from error
     try:
         yield Outcomes(connection)
     finally:
