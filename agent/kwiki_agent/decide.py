@@ -29,9 +29,11 @@ def promote(contract: Contract, incumbent: str | None, batch: list[str], verdict
 
     It passed on every workload and is faster than the incumbent, measured in the same job, by more
     than the contract's `min_gain` with the whole 95 % interval above it. Without an incumbent the
-    fastest that passed is taken. Where nothing could be measured, the best static score leads the
-    search, without any claim.
+    fastest that passed is taken; so it is, of all candidates, where this job found the incumbent wrong.
+    Where nothing could be measured, the best static score leads the search, without any claim.
     """
+    if has_fallen(incumbent, trials):
+        incumbent, batch = None, [trial.candidate.id for trial in trials]
     scored = [trial for trial in trials if trial.candidate.id in batch and trial.score is not None]
     measured = [trial for trial in scored if trial.kind == "measured"]
     if not measured:
@@ -55,6 +57,11 @@ def promote(contract: Contract, incumbent: str | None, batch: list[str], verdict
     return Promotion(winner.after, winner)
 
 
+def has_fallen(incumbent: str | None, trials: list[Trial]) -> bool:
+    """Whether the newest verdict on the incumbent finds it wrong, as a held-out workload may."""
+    return any(trial.candidate.id == incumbent and trial.failed for trial in trials)
+
+
 def _lead_by_static_score(
     incumbent: str | None, scored: list[Trial], trials: list[Trial]
 ) -> Promotion | None:
@@ -68,21 +75,24 @@ def _lead_by_static_score(
 
 
 def next_phase(
-    contract: Contract, state: RunState, *, spent: Spent, best_score: float | None
+    contract: Contract, state: RunState, *, spent: Spent, best_score: float | None, fell: bool = False
 ) -> tuple[Phase, str | None]:
     """The phase of the next round, and why the run stops if it does.
 
     Search until the budget, three stalled rounds or an empty proposal; then ablate around the incumbent
     once; then confirm the winner, dispatched by shape where that pays, beside default and baselines in one
-    lease; then stop.
+    lease; then stop. Where the confirmation finds the winner wrong, the next best is confirmed.
 
     Args:
         spent: so far, by all processes that drove the run.
         best_score: of all candidates so far, None where none has one.
+        fell: whether this round found the incumbent of before wrong.
     """
     phase = state["phase"]
     if over := why_machine_budget_ends(contract, spent):
         return phase, over
+    if phase == "confirm" and fell and state.get("incumbent"):
+        return phase, None
     if phase == "confirm":
         return phase, state.get("search_ended") or "the search brought nothing more"
     if phase == "ablate":

@@ -12,7 +12,7 @@ from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_agent.budget import spent
 from kwiki_agent.cards import cards_to_use
 from kwiki_agent.contract import MAX_CARDS
-from kwiki_agent.decide import Promotion, next_phase, promote, why_search_ends
+from kwiki_agent.decide import Promotion, has_fallen, next_phase, promote, why_search_ends
 from kwiki_agent.judging import compile_here, job_id, judge, screen
 from kwiki_agent.loop import Loop
 from kwiki_agent.policy import Brief, Case, NothingProposedError
@@ -176,6 +176,9 @@ def decide(state: RunState, loop: Loop) -> RunState:
     said_something = bool(built or state.get("trouble"))  # what did not build says nothing
     counts = state["phase"] == "search" and said_something
     changed: RunState = {"stalled": 0 if promotion else state["stalled"] + counts}
+    if fell := has_fallen(state.get("incumbent"), trials):
+        changed["incumbent"] = None
+        loop.say(f"decide: {state['incumbent']} was found wrong and leads no more")
     if promotion:
         changed["incumbent"] = promotion.candidate_id
         gain = f" {promotion.ratio.value:.3f}x" if promotion.ratio else ""
@@ -191,7 +194,7 @@ def decide(state: RunState, loop: Loop) -> RunState:
     after: RunState = {**state, **changed}
     leader = best(trials)
     used, best_score = spent(loop.run), leader.score if leader else None
-    phase, stop = next_phase(loop.contract, after, spent=used, best_score=best_score)
+    phase, stop = next_phase(loop.contract, after, spent=used, best_score=best_score, fell=fell)
     changed["phase"] = phase
     if phase == "ablate":
         why = why_search_ends(loop.contract, after, spent=used, best_score=best_score)

@@ -72,9 +72,10 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     yield f"# {task.name} on {contract.arch}: run {run.id}\n"
     yield _verdict_line(run, trials, state, measured)
     yield "\n![progress](progress.svg)\n" if any(t.score is not None for t in trials) else ""
-    final = final_job(run, state.get("incumbent"))
-    if final:
-        yield from _workload_section(run, final, state["incumbent"])
+    incumbent = state.get("incumbent")
+    final = final_job(run, incumbent)
+    if final and incumbent:
+        yield from _workload_section(run, final, incumbent)
         yield "![roofline](roofline.svg)\n" if (run.path / "roofline.svg").exists() else ""
     yield "## Candidates\n"
     yield (

@@ -49,7 +49,7 @@ class RunState(TypedDict, total=False):
     survivors: list[str]
     """Those of them that compiled."""
     job_id: str
-    incumbent: str
+    incumbent: str | None
     trouble: str
     """Why the policy proposed nothing this round, though it may in the next; empty where all went well."""
     stalled: int

@@ -19,7 +19,7 @@ from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import offset_share
-from kwiki_agent.digest import build_digest, digests
+from kwiki_agent.digest import Digest, build_digest, digests
 from kwiki_agent.runs import REVIEWS, RunFolder
 
 BASELINE = "baseline"
@@ -44,7 +44,12 @@ class Trial:
     @property
     def failed(self) -> bool:
         """Judged or built, and found wanting; not merely not measured."""
-        return self.status not in (Status.PASSED, Status.UNMEASURED)
+        return is_failure(self.status)
+
+
+def is_failure(status: Status) -> bool:
+    """Whether a verdict found the kernel wanting; not merely did not measure it."""
+    return status not in (Status.PASSED, Status.UNMEASURED)
 
 
 def history(run: RunFolder) -> list[Trial]:
@@ -52,8 +57,11 @@ def history(run: RunFolder) -> list[Trial]:
 
     Where anything was measured, static scores are left out: the two are no numbers of one kind.
     """
-    measured = _measured_scores(run)
-    trials = [_trial(run, candidate, measured) for candidate in run.candidates()]
+    measured, newest = _measured_scores(run), _newest(run)
+    trials = [
+        _trial(run, candidate, newest.get(candidate.id, (None, None)), measured.get(candidate.id))
+        for candidate in run.candidates()
+    ]
     if any(trial.kind == "measured" for trial in trials):
         return [t if t.kind == "measured" else replace(t, score=None) for t in trials]
     return trials
@@ -95,9 +103,10 @@ def fastest_by_workload(run: RunFolder, incumbent: str | None) -> dict[str, str]
                 else {}
             )
             first.setdefault(name, {uuid: t * scale.get(uuid, 1.0) for uuid, t in here.items()})
-    vetoed = {line["candidate"] for line in run.lines(REVIEWS) if line["veto"]}
+    out = {line["candidate"] for line in run.lines(REVIEWS) if line["veto"]}
+    out |= {name for name, (digest, _) in _newest(run).items() if is_failure(digest.status)}
     eligible = {
-        c.id: first[c.id] for c in run.candidates() if c.id in first and not c.rules and c.id not in vetoed
+        c.id: first[c.id] for c in run.candidates() if c.id in first and not c.rules and c.id not in out
     }
     if incumbent not in eligible:
         return {}
@@ -116,15 +125,26 @@ def _worth_a_rule(fastest_us: float, standing_us: float) -> bool:
     return math.log(standing_us / fastest_us) > max(LEAST_GAIN_OF_A_RULE, OFFSETS_OF_A_RULE * offset)
 
 
-def _trial(run: RunFolder, candidate: Candidate, measured: dict[str, tuple[float, str]]) -> Trial:
-    if candidate.id in measured:
-        score, job_id = measured[candidate.id]
+def _newest(run: RunFolder) -> dict[str, tuple[Digest, str]]:
+    """Candidate id to its newest verdict and the job that gave it."""
+    newest: dict[str, tuple[Digest, str]] = {}
+    for job_id in run.judged_jobs():
+        newest |= {name: (digest, job_id) for name, digest in digests(run, job_id).items()}
+    return newest
+
+
+def _trial(
+    run: RunFolder,
+    candidate: Candidate,
+    newest: tuple[Digest | None, str | None],
+    measured: tuple[float, str] | None,
+) -> Trial:
+    """A score holds until a later job, on other values or workloads, finds the kernel wrong."""
+    digest, judged_in = newest
+    if measured and digest and not is_failure(digest.status):
+        score, job_id = measured
         return Trial(candidate, Status.PASSED, score, "measured", job_id, "")
-    jobs = reversed(run.judged_jobs())
-    found = ((digests(run, job_id).get(candidate.id), job_id) for job_id in jobs)
-    digest, judged_in = next(
-        ((d, job_id) for d, job_id in found if d), (build_digest(run, candidate.id), None)
-    )
+    digest = digest or build_digest(run, candidate.id)
     if digest is None:
         return Trial(candidate, Status.UNMEASURED, None, "static", None, "")
     return Trial(candidate, digest.status, digest.static_score, "static", judged_in, digest.log)

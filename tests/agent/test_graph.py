@@ -16,7 +16,7 @@ from kwiki_agent.runs import create_run
 from kwiki_agent.trials import history, last_verdict
 from kwiki_ingest.search.retrieve import search
 from kwiki_kernels.evaluation import Evaluation, Status
-from kwiki_kernels.job import Job
+from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.task import load_task
 
 from tests.agent.toy import FormulaExecutor, MakeLoop
@@ -113,6 +113,35 @@ def test_who_proposes_cannot_know_the_seed_of_a_job(make_toy_loop: MakeLoop, tmp
     other = create_run(tmp_path / "other", loop.contract)
     assert loop.run.secret_seed("a") == loop.run.secret_seed("a")
     assert len({loop.run.secret_seed("a"), loop.run.secret_seed("b"), other.secret_seed("a")}) == 3
+
+
+class WrongOffTheList(FormulaExecutor):
+    """Width 8, the fastest, is wrong on workloads that only the confirmation draws."""
+
+    def _evaluate(self, job: Job, candidate: Candidate) -> Evaluation:
+        verdict = super()._evaluate(job, candidate)
+        widths = {candidate.knobs_for(r.axes).get("width") for r in verdict.results}
+        if not job.held_out or 8 not in widths:
+            return verdict
+        wrong = {"status": Status.INCORRECT_NUMERICAL, "log": "wrong on held-out n=7"}
+        results = tuple(r.model_copy(update={**wrong, "timing": None}) for r in verdict.results)
+        return verdict.model_copy(update={**wrong, "results": results})
+
+
+def test_a_winner_that_is_wrong_off_the_list_falls_and_the_next_best_is_confirmed(
+    make_toy_loop: MakeLoop,
+) -> None:
+    loop = make_toy_loop(WrongOffTheList())
+    assert drive(loop) is None
+    trials = {trial.candidate.id: trial for trial in history(loop.run)}
+    promoted = [line["candidate"] for line in loop.run.lines("promotions.jsonl")]
+    fallen = {name for name, trial in trials.items() if trial.status is Status.INCORRECT_NUMERICAL}
+    assert fallen & set(promoted[:-1])
+    assert trials[promoted[-1]].status is Status.PASSED
+    assert trials[promoted[-1]].candidate.knobs["width"] != 8
+    last = loop.run.evaluations(loop.run.judged_jobs()[-1])
+    assert last[promoted[-1]].status is Status.PASSED
+    assert f"`{promoted[-1]}` is" in (loop.run.path / "report.md").read_text(encoding="utf-8")
 
 
 def test_a_run_waits_for_a_spool_and_resumes(make_toy_loop: MakeLoop) -> None:
