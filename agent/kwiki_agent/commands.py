@@ -195,8 +195,13 @@ def _experiment(args: argparse.Namespace) -> int:
 def _runs(args: argparse.Namespace) -> int:
     runs = list_runs(args.runs)
     rows = [("run", "task", "arch", "created", "state")]
+    damaged = []
     for run in runs:
-        contract = run.contract
+        try:
+            contract = run.contract
+        except AgentError as error:
+            damaged.append(str(error))
+            continue
         state = "finished" if (run.path / "report.md").exists() else "unfinished"
         rows.append((run.id, contract.task_name, contract.arch, contract.created, state))
     if args.json:
@@ -205,7 +210,9 @@ def _runs(args: argparse.Namespace) -> int:
         _print_table(rows)
     else:
         print(f"no runs in {args.runs}")
-    return 0
+    for sentence in damaged:
+        print(f"kernel-agent: {sentence}", file=sys.stderr)
+    return EXIT_FAILED if damaged else 0
 
 
 def _report(args: argparse.Namespace) -> int:

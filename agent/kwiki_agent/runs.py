@@ -63,9 +63,11 @@ class RunFolder:
 
     @property
     def contract(self) -> Contract:
-        """What was asked for; raises AgentError where another version wrote it."""
+        """What was asked for; raises AgentError where it is gone or another version wrote it."""
         try:
             return Contract.model_validate_json(self._contract_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise AgentError(f"run '{self.id}' has no contract.json: put it back, or begin anew") from None
         except ValidationError as error:
             first = error.errors()[0]
             raise AgentError(
@@ -80,8 +82,7 @@ class RunFolder:
 
     @property
     def _contract_file(self) -> Path:
-        path = self.path / "contract.json"
-        return path if path.exists() else self.path / "run.json"  # where runs of before had it
+        return self.path / "contract.json"
 
     def check_contract(self, began_with: str | None) -> None:
         """Refuse to go on under a contract that was changed, or with another version's code.

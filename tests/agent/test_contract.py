@@ -101,3 +101,15 @@ def test_the_command_in_the_report_asks_for_the_same_contract(
         assert main(["run", str(task_dir), *options, *places]) == 1, "the model says nothing"
     again = RunFolder(tmp_path / "again").contract
     assert again.model_copy(update={"run_id": "first", "created": first.created}) == first
+
+
+def test_a_run_that_lost_its_contract_is_named_and_the_others_are_listed(
+    make_toy_loop: MakeLoop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = make_toy_loop()
+    lost = make_toy_loop(run_id="lost")
+    (lost.run.path / "contract.json").unlink()
+    assert main(["runs", "--runs", str(tmp_path / "runs")]) == 1
+    printed = capsys.readouterr()
+    assert kept.run.id in printed.out
+    assert printed.err == "kernel-agent: run 'lost' has no contract.json: put it back, or begin anew\n"
