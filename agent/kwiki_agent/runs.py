@@ -26,6 +26,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -212,8 +213,10 @@ def create_run(root: Path, contract: Contract) -> RunFolder:
     Raises:
         AgentError: a run of that name exists, or it is no name for a folder.
     """
-    if Path(contract.run_id).name != contract.run_id or contract.run_id.startswith("."):
-        raise AgentError(f"'{contract.run_id}' cannot name a run: use letters, digits, '-', '_' and '.'")
+    if not re.fullmatch(r"\w[\w.-]*", contract.run_id):
+        raise AgentError(
+            f"'{contract.run_id}' cannot name a run: use letters, digits, '-', '_' and, not in front, '.'"
+        )
     folder = root / contract.run_id
     try:
         folder.mkdir(parents=True)
@@ -245,8 +248,8 @@ def open_run(root: Path, run_id: str) -> RunFolder:
 
 def list_runs(root: Path) -> list[RunFolder]:
     """All runs below `root`, newest first."""
-    found = [RunFolder(path.parent) for path in root.glob("*/run.json")]
-    return sorted(found, key=lambda run: run.contract.created, reverse=True)
+    found = [(path.stat().st_mtime_ns, RunFolder(path.parent)) for path in root.glob("*/run.json")]
+    return [run for _, run in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
 def write_text(path: Path, text: str) -> None:
