@@ -44,7 +44,9 @@ def run_command(args: argparse.Namespace) -> int:
         return _fail(f"{error.strerror or error}{where}; what was recorded so far is kept", EXIT_FAILED)
     except sqlite3.Error as error:
         return _fail(
-            f"the run's checkpoint cannot be written ({error}); free space, then resume", EXIT_FAILED
+            f"the run's checkpoint cannot be used ({error}): make room on the disk or the folder writable, "
+            "and resume; one that is damaged needs another run",
+            EXIT_FAILED,
         )
     except KeyboardInterrupt:
         return _fail("stopped; nothing recorded is lost: `kernel-agent resume RUN` goes on", EXIT_FAILED)

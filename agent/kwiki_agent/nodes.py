@@ -138,8 +138,12 @@ def check(state: RunState, loop: Loop) -> RunState:
     is_first = not any(job != job_id(state, loop, "judge") for job in loop.run.judged_jobs())
     baselines = tuple(loop.task.baselines) if confirming else (BASELINE,) if is_first else ()
     verdicts = judge(state, loop, [*survivors, *filter(None, standing)], baselines=baselines)
-    wrong = sum(verdict.status not in (Status.PASSED, Status.UNMEASURED) for verdict in verdicts)
-    loop.say(f"check: {len(verdicts) - wrong} of {len(verdicts)} right")
+    right, unmeasured = (
+        sum(verdict.status is status for verdict in verdicts) for status in (Status.PASSED, Status.UNMEASURED)
+    )
+    loop.say(
+        f"check: {right} of {len(verdicts)} right" + (f", {unmeasured} not measured" if unmeasured else "")
+    )
     return {"job_id": job_id(state, loop, "judge")}
 
 

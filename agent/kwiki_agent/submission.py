@@ -122,7 +122,7 @@ def check_contract(name: str, source: str, contract: Contract) -> None:
     others = {n for language, names in LANGUAGES.items() if language != contract.language for n in names}
     if contract.language != "any" and (wrong := imported & others):
         raise AgentError(f"{name} imports {min(wrong)}, but the contract wants {contract.language}")
-    if contract.allowed_imports and (extra := imported - set(contract.allowed_imports)):
+    if contract.allowed_imports and (extra := imported - {"__future__", *contract.allowed_imports}):
         raise AgentError(f"{name} imports {min(extra)}, which the contract does not allow")
 
 

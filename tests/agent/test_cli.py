@@ -89,8 +89,10 @@ def test_listing_runs_imports_nothing_heavy(tmp_path: Path) -> None:
         (["rmsnorm", "--fix", "threads=4"], ("unknown knob 'threads'", "threads_per_row")),
         (["rmsnorm", "--fix", "vector_bits=7"], ("knob 'vector_bits' cannot be '7'", "128")),
         (["rmsnorm", "--id", "../outside"], ("'../outside' cannot name a run",)),
+        (["rmsnorm", "--id", "two words"], ("'two words' cannot name a run",)),
+        (["rmsnorm", "--imports", "torch"], ("imports collections, which the contract does not allow",)),
     ],
-    ids=["task", "arch", "workload", "knob", "knob value", "run id"],
+    ids=["task", "arch", "workload", "knob", "knob value", "run id", "two words", "imports"],
 )
 def test_a_wrong_argument_is_one_sentence(
     place: list[str], arguments: list[str], words: tuple[str, ...]
