@@ -163,6 +163,8 @@ def main(
     if arguments.wait:
         print("compiled", flush=True)
         sys.stdin.readline()
+    if local_gpu() is None:
+        parser.exit(1, f"{parser.prog}: there is no GPU here to measure on; --compile-only stops before\n")
     with arguments.out.open("w") if arguments.out else sys.stdout as out:
         bench = Bench(claims, out)
         print(json.dumps(_header(Path(file).stem, bench)), file=out, flush=True)

@@ -92,4 +92,6 @@ def test_an_experiment_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) 
         ("atomics", "failed with exit status 1"),
     ]
     assert done.returncode == 1
-    assert "Error" in (tmp_path / "latency.log").read_text()
+    said = (tmp_path / "latency.log").read_text()
+    assert said.startswith("latency.py: there is no GPU here")
+    assert said.count("\n") == 1
