@@ -177,7 +177,7 @@ def parse_task(files: Mapping[str, str], kernels: Mapping[str, str], *, origin: 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the JSON
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 

@@ -142,6 +142,12 @@ def test_a_malformed_task_file_is_refused_with_its_name(
     assert problem in str(refused.value)
 
 
+def test_a_byte_order_mark_and_crlf_change_no_task(tmp_path: Path) -> None:
+    for name, text in task_files().items():
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert load_task(tmp_path).definition == parse_task(task_files(), {}, origin="sample").definition
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     for name, text in task_files().items():
         (tmp_path / name).write_text(text)
