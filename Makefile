@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 BIN := .venv/bin
 # A driver that speaks CUDA 13 or newer takes the DSL's CUDA 13 libraries; without a GPU the default will do.
 EXTRAS := dev$(shell nvidia-smi 2>/dev/null | grep -qE 'CUDA Version: *(1[3-9]|[2-9][0-9])' && echo ,cu13)
+# Side by side, a file each; not on a GPU machine, where tests time kernels.
+WORKERS := $(shell nvidia-smi >/dev/null 2>&1 || echo --numprocesses auto --maxprocesses 4 --dist loadfile)
 comma := ,
 INSTALLED := .venv/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO := build/demo
@@ -26,7 +28,7 @@ test: $(INSTALLED)  ## lint, types, tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest $(WORKERS)
 
 site: $(INSTALLED)  ## docs and wiki as one site in site/
 	$(BIN)/mkdocs build --strict
