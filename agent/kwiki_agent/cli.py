@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -23,7 +24,15 @@ def main(argv: list[str] | None = None) -> int:
         from kwiki_agent.judge_commands import run_command
     else:
         from kwiki_agent.commands import run_command
-    return run_command(args)
+    status = run_command(args)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not (status or isinstance(error, BrokenPipeError)):  # then `head` or its like has seen enough
+            print(f"kernel-agent: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return status or 1
+    return status
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

@@ -40,8 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped; pages and index are whole, and the same command can be run again.", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # then the reader, such as `head`, has seen enough
+            print(f"{error.filename or 'The output'} cannot be used: {error.strerror}.", file=sys.stderr)
         return 1
     return status
 

@@ -216,3 +216,11 @@ def _wait_for(happened: object, timeout_s: float = 90.0) -> None:
     while not happened():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_output_that_nobody_can_take_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*AGENT, "tasks"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"kernel-agent: the output cannot be written: No space left on device\n"

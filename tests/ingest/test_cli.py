@@ -239,3 +239,15 @@ def test_a_terminal_that_lacks_a_character_gets_its_code(
     command = (sys.executable, "-m", "kwiki_ingest.cli", "show", "one", "--wiki", str(wiki.root))
     shown = subprocess.run(command, capture_output=True, check=True)
     assert shown.stdout.endswith(b"a \\xd7 b\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_can_take_is_one_sentence(
+    wiki: Wiki, write_page: WritePage, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    write_page("one")
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = (sys.executable, "-m", "kwiki_ingest.cli", "show", "one", "--wiki", str(wiki.root))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"The output cannot be used: No space left on device.\n")
