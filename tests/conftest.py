@@ -1,4 +1,4 @@
-"""Shells start background jobs with Ctrl-C ignored, and processes pass that on: the tests of Ctrl-C undo it."""
+"""Background jobs of a shell ignore Ctrl-C, and their children inherit that: the tests of Ctrl-C undo it."""
 
 import signal
 
