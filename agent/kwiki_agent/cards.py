@@ -10,12 +10,20 @@ from kwiki_agent.state import Card, KnobAdvice
 
 
 def cards_to_use(hits: list[Hit], task: Task) -> list[Card]:
-    """At most MAX_CARDS different pages; pages of another operator family are no help."""
+    """At most MAX_CARDS different pages; pages of another operator family are no help.
+
+    Pages that advise only knobs which the task does not have, as after a kernel changed, come last.
+    """
     cards: dict[str, Card] = {}
-    for hit in hits:
+    for hit in sorted(hits, key=lambda hit: _is_stale(hit, task)):
         if hit.op in (None, "any", task.definition.op_type):
             cards.setdefault(hit.page_id, _card(hit))
     return list(cards.values())[:MAX_CARDS]
+
+
+def _is_stale(hit: Hit, task: Task) -> bool:
+    known = task.knob_space.knobs if task.knob_space else {}
+    return bool(hit.knobs) and not any(knob.name in known for knob in hit.knobs)
 
 
 def _card(hit: Hit) -> Card:
