@@ -40,9 +40,14 @@ def check_arch(arch: str) -> None:
         raise ArchError(f"unknown arch '{arch}': known are {', '.join(ARCHS)}")
 
 
+def visible_gpu() -> str:
+    """The index or UUID that `CUDA_VISIBLE_DEVICES` names first; "" or "-1" where it hides all."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+
+
 def local_gpu() -> Gpu | None:
     """The first GPU that `CUDA_VISIBLE_DEVICES` allows, asked of nvidia-smi; None where there is none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    visible = visible_gpu()
     smi = shutil.which("nvidia-smi")
     if smi is None or visible in {"", "-1"}:
         return None

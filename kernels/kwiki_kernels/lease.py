@@ -1,4 +1,4 @@
-"""Who may use the GPU, across threads and processes of this user."""
+"""Who may use the GPU, across threads and processes of this user; each GPU of a machine by itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from kwiki_kernels.device import visible_gpu
 from kwiki_kernels.keeper import Cancelled
 
 POLL_S = 0.005
@@ -37,7 +38,8 @@ def quiet(stop: threading.Event) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _alone(what: str, stop: threading.Event) -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"kernel-wiki-{what}-{os.getuid()}.lock"
+    gpu = visible_gpu().replace("/", "-")
+    path = Path(tempfile.gettempdir()) / f"kernel-wiki-{what}-{os.getuid()}-{gpu}.lock"
     with path.open("w") as lock:
         while True:
             try:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from kwiki_kernels.device import visible_gpu
 from kwiki_kernels.evaluation import Conditions
 
 SM_CLOCK, GPU_TEMPERATURE, MOST_PROCESSES = 1, 0, 256
@@ -55,7 +56,7 @@ class Sensors:
         """Raises OSError where NVML is missing or refuses."""
         self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
         self.gpu = ctypes.c_void_p()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+        visible = visible_gpu()
         self._call("nvmlInit_v2")
         if visible.isdigit():
             self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(visible)), ctypes.byref(self.gpu))

@@ -4,7 +4,7 @@ One warp keeps a ring of shared memory full; two warpgroups multiply out of it. 
 together (cooperative) or on two in turns (ping-pong), so that the one writes its tile back while
 the other multiplies. The tiles that share a matrix's rows are near to each other in time, for L2,
 and in a cluster load them once. Where there are few tiles and a long K, `split_k` CTAs of a cluster
-share a tile, each with a part of K, and add up through each other's shared memory.
+share a tile, each with a part of K, and add up through each other's shared memory. The `iket` ranges cost nothing except under `run-iket`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.utils.hopper_helpers as sm90
 from cutlass import BFloat16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr
+from cutlass.cute.experimental import iket
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
@@ -327,9 +328,12 @@ class Gemm:
 
         free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
         for index in cutlass.range(cluster, grid[0] * grid[1], clusters, unroll=1):
+            iket.range_push("load_tile")
             row, column = self.tile(index, grid)
             for k_tile in cutlass.range(cta_k * k_tiles, (cta_k + 1) * k_tiles, unroll=1):
+                iket.range_push("load_acquire")
                 ring.producer_acquire(free)
+                iket.range_pop()
                 full = ring.producer_get_barrier(free)
                 cute.copy(
                     load_a, tAgA[None, row, k_tile], tAsA[None, free.index], tma_bar_ptr=full, mcast_mask=to_a
@@ -339,6 +343,7 @@ class Gemm:
                     mcast_mask=to_b,
                 )  # fmt: skip
                 free.advance()
+            iket.range_pop()
         ring.producer_tail(free)
 
     @cute.jit
@@ -373,13 +378,16 @@ class Gemm:
         ):
             read = full.clone()
             if const_expr(self.ping_pong):
+                iket.range_push("multiply_wait_turn")
                 turns.wait(turn)
+                iket.range_pop()
+            iket.range_push("multiply_tile")
             # The first products stand before the loop: in it, their overwriting would serialise all.
-            ring.consumer_wait(full)
+            self.wait(ring, full)
             self.issue(tiled_mma, acc, tCrA, tCrB, full.index, accumulate=False)
             full.advance()
             for _ in cutlass.range(1, k_tiles, unroll=1):
-                ring.consumer_wait(full)
+                self.wait(ring, full)
                 self.issue(tiled_mma, acc, tCrA, tCrB, full.index, accumulate=True)
                 full.advance()
                 warpgroup.wait_group(1)
@@ -390,6 +398,8 @@ class Gemm:
                 full.advance(k_tiles)  # those of the other team
             warpgroup.wait_group(0)
             ring.consumer_release(read)
+            iket.range_pop()
+            iket.range_push("multiply_store")
             at = self.tile(index, grid)
             if const_expr(self.split_k > 1):
                 self.meet(team)  # the ring is idle: it takes the accumulators
@@ -399,10 +409,18 @@ class Gemm:
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
             self.write_back(tiled_mma, acc, sA, c, tidx, team, at)
+            iket.range_pop()
             if const_expr(self.split_k > 1):
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
         cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    @cute.jit
+    def wait(self, ring: pipeline.PipelineTmaAsync, full: pipeline.PipelineState):
+        """Until the slot is full, as a range of its own in a trace."""
+        iket.range_push("multiply_wait")
+        ring.consumer_wait(full)
+        iket.range_pop()
 
     @cute.jit
     def issue(
