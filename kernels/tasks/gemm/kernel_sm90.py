@@ -4,7 +4,8 @@ One warp keeps a ring of shared memory full; two warpgroups multiply out of it. 
 together (cooperative) or on two in turns (ping-pong), so that the one writes its tile back while
 the other multiplies. The tiles that share a matrix's rows are near to each other in time, for L2,
 and in a cluster load them once. Where there are few tiles and a long K, `split_k` CTAs of a cluster
-share a tile, each with a part of K, and add up through each other's shared memory. The `iket` ranges cost nothing except under `run-iket`.
+share a tile, each with a part of K, and add up through each other's shared memory. The `iket` ranges
+leave no code behind, except under `run-iket`.
 """
 
 from __future__ import annotations
