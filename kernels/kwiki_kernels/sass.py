@@ -18,6 +18,8 @@ DISASSEMBLY_TIMEOUT_S = 30
 
 TMEM_GRANULE_COLUMNS = 32
 """Tensor memory is allocated in units of this many columns; the instruction counts units."""
+ALLOCATION = r"UTCATOMSWS(\.2CTA)?\.FIND_AND_SET\b"
+"""The same columns in both CTAs of a pair, or in one alone."""
 
 FEATURES = {
     "tcgen05.mma": r"UTC\w*MMA",
@@ -106,7 +108,7 @@ def tmem_columns(code: Iterable[Instruction]) -> int | None:
     largest = 0
     for instruction in code:
         target, _, value = (part.strip() for part in instruction.operands.partition(","))
-        if instruction.opcode.startswith("UTCATOMSWS.FIND_AND_SET"):
+        if re.match(ALLOCATION, instruction.opcode):
             register = instruction.operands.split(",")[-1].strip()
             if register not in constants:
                 return None

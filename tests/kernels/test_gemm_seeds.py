@@ -120,7 +120,7 @@ def test_the_blackwell_seed_multiplies_in_tensor_memory_and_holds_two_accumulato
         assert report.tmem_columns == 512  # 2 x 256, and 2 x 192 up to a power of two
 
 
-def test_a_pair_of_blackwell_ctas_keeps_half_of_each_operand() -> None:
+def test_a_pair_of_blackwell_ctas_keeps_half_of_each_operand_and_all_of_its_tensor_memory() -> None:
     _, space = seed_task("gemm")
     points: list[dict[str, Any]] = [{"tile_m": 256, "stages": 6}, {"tile_m": 256, "cluster_m": 4}]
     for verdict, changes in zip(compiled("gemm", *points, arch="sm_100a"), points, strict=True):
@@ -129,6 +129,7 @@ def test_a_pair_of_blackwell_ctas_keeps_half_of_each_operand() -> None:
         kernel = load_seed("gemm", "sm100").Gemm(**{**space.default, **changes})
         assert kernel.stage_bytes == (128 + 128) * 64 * 2
         assert report.smem_bytes == kernel.smem_bytes
+        assert report.tmem_columns == 512  # 2 accumulators of 256
         assert report.features["tcgen05.mma"] == 4
         assert report.spill_bytes == 0
 
