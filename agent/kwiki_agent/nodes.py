@@ -7,11 +7,10 @@ from __future__ import annotations
 from kwiki_ingest.lessons.disputes import Dispute, open_disputes
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.search.retrieve import by_profile, search
-from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.evaluation import Evaluation, Knobs, Status
 
 from kwiki_agent.budget import spent
-from kwiki_agent.cards import cards_to_use
-from kwiki_agent.contract import MAX_CARDS
+from kwiki_agent.cards import POOL, cards_to_use
 from kwiki_agent.decide import Promotion, has_fallen, next_phase, promote, why_search_ends
 from kwiki_agent.judging import compile_here, job_id, judge, screen
 from kwiki_agent.loop import Loop
@@ -46,9 +45,11 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
     if not loop.contract.use_cards:
         return {"cards": []}
     query = query_for(state["stage"], loop.task, state.get("metrics", {}))
-    hits = search(loop.wiki, query, arch=loop.contract.arch, k=MAX_CARDS, store="chroma")
+    hits = search(loop.wiki, query, arch=loop.contract.arch, k=POOL, store="chroma")
     selected = by_profile(loop.wiki, state.get("metrics", {}), loop.contract.arch)
-    cards = cards_to_use([*selected, *hits], loop.task)
+    cards = cards_to_use(
+        [*selected, *hits], loop.task, workloads=loop.contract.workloads, knobs=_starting_knobs(state, loop)
+    )
     loop.run.append_line(
         "retrievals.jsonl",
         {
@@ -62,6 +63,14 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
     record(loop.wiki, "retrieved", [card["id"] for card in cards], run=loop.run.id)
     loop.say(f"round {state['round'] + 1}: cards {', '.join(card['id'] for card in cards) or 'none'}")
     return {"cards": cards}
+
+
+def _starting_knobs(state: RunState, loop: Loop) -> Knobs:
+    """Those of the incumbent, or the task's defaults until there is one."""
+    if incumbent := state.get("incumbent"):
+        return loop.run.candidate(incumbent).knobs
+    default = loop.task.knob_space.default if loop.task.knob_space else {}
+    return {**default, **loop.contract.fixed_knobs}
 
 
 def propose(state: RunState, loop: Loop) -> RunState:

@@ -51,6 +51,14 @@ def test_what_a_card_recommends_is_tried_first(make_toy_loop: MakeLoop) -> None:
     assert proposed[0].cards == ("a-card",)
 
 
+def test_a_card_on_just_these_shapes_is_tried_before_one_that_speaks_in_general(
+    make_toy_loop: MakeLoop,
+) -> None:
+    general = card(hint("width", "==", 2), card_id="general")
+    specific = card(hint("width", "==", 8, when="1 == 1"), card_id="specific")
+    assert [knobs["width"] for knobs in knobs_of(make_toy_loop(), cards=(general, specific))][:2] == [8, 2]
+
+
 def test_a_bound_moves_the_default_to_the_nearest_permitted_value(make_toy_loop: MakeLoop) -> None:
     assert knobs_of(make_toy_loop(), cards=(card(hint("width", ">=", 4)),))[0]["width"] == 4
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -173,8 +174,14 @@ def _alternate(one: Iterator[_Proposal], other: Iterator[_Proposal]) -> Iterator
 
 
 def _seeds(space: _Space, advice: list[tuple[Card, KnobAdvice]]) -> Iterator[_Proposal]:
-    """What each card recommends, then all cards together, then the task's default."""
-    card_ids = tuple(dict.fromkeys(card["id"] for card, _ in advice))
+    """What each card recommends, then all cards together, then the task's default.
+
+    A card that sets several knobs for just these shapes, as a lesson on a whole configuration does, is
+    tried before one that speaks in general.
+    """
+    specific = Counter(card["id"] for card, hint in advice if hint["when"] is not None)
+    named = dict.fromkeys(card["id"] for card, _ in advice)
+    card_ids = tuple(sorted(named, key=lambda name: -specific[name]))
     for chosen in (*((card_id,) for card_id in card_ids), card_ids):
         values = space.narrowed(hint for card, hint in advice if card["id"] in chosen)
         knobs = {
