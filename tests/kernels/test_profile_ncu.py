@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 from kwiki_kernels.errors import ProfileError
 from kwiki_kernels.profile import ncu
 
+CAPTURES = Path(__file__).parent / "captures"
 IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Block Size", "Grid Size", "CC")
 
 
@@ -49,6 +51,12 @@ def test_scaled_units_are_brought_to_nanoseconds_and_bytes() -> None:
 def test_what_the_gpu_does_not_count_is_absent_rather_than_zero(absent: str) -> None:
     (only,) = ncu.read_csv(raw_page({"kernel": "k", ncu.DURATION: "5", ncu.TENSOR_SHARE: absent}))
     assert only.metrics == {ncu.DURATION: 5.0}
+
+
+def test_a_mean_over_accesses_that_never_happened_is_absent() -> None:
+    (gemm,) = ncu.read_csv((CAPTURES / "gemm_8192_h200.ncu.csv").read_text(encoding="utf-8"))
+    assert not set(ncu.NEVER_ZERO) & gemm.metrics.keys()  # it loads and stores by TMA
+    assert gemm.metrics[ncu.stall("lg_throttle")] == 0.0
 
 
 @pytest.mark.parametrize(

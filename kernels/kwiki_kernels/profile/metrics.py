@@ -9,6 +9,7 @@ from kwiki_kernels.profile import ncu
 from kwiki_kernels.profile.iket import Pipeline
 from kwiki_kernels.profile.ncu import KernelCounters
 from kwiki_kernels.roofline import peaks_of
+from kwiki_kernels.sensors import HELD_BACK, POWER_CAP
 
 TENSOR_FEATURES = ("tcgen05.mma", "wgmma", "mma.sync")
 
@@ -32,6 +33,7 @@ def metrics_of(
         assert smallest.timing is not None
         metrics["latency_us"] = smallest.timing.median_us
         metrics["host_us"] = smallest.timing.host_us
+        metrics |= clock_metrics(largest, verdict.environment)
         if counters is not None and len(timed) == 1 and largest.bytes_moved:
             metrics |= _traffic(counters, largest.bytes_moved)
     if counters is not None:
@@ -84,13 +86,33 @@ def roofline_metrics(result: WorkloadResult, environment: Environment) -> dict[s
     return {}
 
 
-def pipeline_metrics(pipeline: Pipeline) -> dict[str, float]:
-    """The role that waits least sets the pace; the two busiest roles should work at the same time."""
-    metrics = {"role_wait_share": min(role.wait_share for role in pipeline.roles)}
-    if len(pipeline.roles) > 1:
-        a, b = sorted(role.role for role in pipeline.roles[:2])
-        metrics["role_overlap"] = pipeline.overlap[f"{a}+{b}"]
+def clock_metrics(result: WorkloadResult, environment: Environment) -> dict[str, float]:
+    """The clock at which a workload was timed, against that of a GPU at ease."""
+    conditions = result.timing.conditions if result.timing else None
+    if conditions is None:
+        return {}
+    lowest = conditions.sm_clock_mhz[0]
+    metrics = {
+        "sm_clock_mhz": float(lowest),
+        "power_capped": float(HELD_BACK[POWER_CAP] in conditions.held_back_by),
+    }
+    if environment.sm_clock_mhz:
+        metrics["clock_share"] = lowest / environment.sm_clock_mhz
     return metrics
+
+
+def pipeline_metrics(pipeline: Pipeline) -> dict[str, float]:
+    """The role that waits least sets the pace; the two busiest roles should work at the same time.
+
+    Where all warps have one role there is no pipeline: while they wait, other CTAs may work.
+    """
+    if len(pipeline.roles) < 2:
+        return {}
+    a, b = sorted(role.role for role in pipeline.roles[:2])
+    return {
+        "role_wait_share": min(role.wait_share for role in pipeline.roles),
+        "role_overlap": pipeline.overlap[f"{a}+{b}"],
+    }
 
 
 def _derived(counted: dict[str, float]) -> dict[str, float]:

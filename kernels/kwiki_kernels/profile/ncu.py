@@ -31,6 +31,8 @@ DRAM_SHARE = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 SM_SHARE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 TENSOR_SHARE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 USED_BYTES_SHARE = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
+LOAD_SECTORS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
+STORE_SECTORS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"
 BANK_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 SMEM_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 GRID_CTAS = "launch__grid_size"
@@ -49,8 +51,8 @@ METRICS = (
     "sm__warps_active.avg.pct_of_peak_sustained_active",
     *map(stall, STALLS),
     USED_BYTES_SHARE,
-    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
-    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+    LOAD_SECTORS,
+    STORE_SECTORS,
     BANK_CONFLICTS,
     SMEM_WAVEFRONTS,
     "launch__occupancy_limit_registers",
@@ -62,6 +64,9 @@ METRICS = (
     GRID_CTAS,
     SM_COUNT,
 )
+
+NEVER_ZERO = (USED_BYTES_SHARE, LOAD_SECTORS, STORE_SECTORS)
+"""Means over accesses. ncu shows 0 where there was none: a kernel that loads by TMA has no such loads."""
 
 TO_BASE_UNIT = {
     "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
@@ -129,8 +134,10 @@ def _counters(header: list[str], units: list[str], row: list[str]) -> KernelCoun
     fields = dict(zip(header, row, strict=True))
     metrics = {}
     for name, unit, text in zip(header, units, row, strict=True):
-        if "__" in name and (value := _number(text)) is not None:
-            metrics[name] = value * TO_BASE_UNIT.get(unit, 1.0)
+        value = _number(text) if "__" in name else None
+        if value is None or (value == 0 and name in NEVER_ZERO):
+            continue
+        metrics[name] = value * TO_BASE_UNIT.get(unit, 1.0)
     return KernelCounters(
         kernel=fields.get("Kernel Name", ""),
         grid=fields.get("Grid Size", ""),
