@@ -15,7 +15,7 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass import BFloat16, Float32, Int32, cute, pipeline
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync
 from cutlass.tensor_utils import LayoutEnum
-from hopper_roles import CONSUMERS, EPILOGUE_N, EPILOGUE_STAGES, WARPGROUP, Roles
+from hopper_roles import CONSUMERS, EPILOGUE_STAGES, WARPGROUP, Roles
 
 ROW = LayoutEnum.ROW_MAJOR
 
@@ -41,7 +41,7 @@ class Gemm(Roles):
         )  # fmt: skip
         a_layout = sm90.make_smem_layout_a(ROW, self.tile, self.dtype, self.stages)
         b_layout = sm90.make_smem_layout_b(ROW, self.tile, self.dtype, self.stages)
-        c_layout = sm90.make_smem_layout_epi(BFloat16, ROW, (tile_m, EPILOGUE_N), EPILOGUE_STAGES)
+        c_layout = sm90.make_smem_layout_epi(BFloat16, ROW, self.slice_mn, EPILOGUE_STAGES)
         stage = (None, None, 0)
         # CTAs along N share A, those along M share B.
         tma_a, tA = self.load(mA, cute.slice_(a_layout, stage), (tile_m, tile_k), self.cluster[1])
@@ -49,7 +49,7 @@ class Gemm(Roles):
         tma_c, tC = tma_a, mC
         if cutlass.const_expr(self.epilogue == "tma"):
             tma_c, tC = cpasync.make_tiled_tma_atom(
-                cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(c_layout, stage), (tile_m, EPILOGUE_N)
+                cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(c_layout, stage), self.slice_mn
             )
         kernel = self.ping_pong_kernel if cutlass.const_expr(self.ping_pong) else self.cooperative_kernel
         kernel(tma_a, tA, tma_b, tB, tma_c, tC, tiled_mma, a_layout, b_layout, c_layout, m, n, k).launch(

@@ -11,7 +11,7 @@ import cutlass
 from cutlass import BFloat16, Float32, Int32, cute, pipeline
 from cutlass.cute.nvgpu import cpasync, warp, warpgroup
 
-CONSUMERS, WARPGROUP, EPILOGUE_N, EPILOGUE_STAGES = 2, 128, 32, 2
+CONSUMERS, WARPGROUP, EPILOGUE_STAGES = 2, 128, 2
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Roles:
     registers: tuple[int, int] | None = (40, 232)
     """Registers of a loading and of a multiplying thread, or None to leave them as launched."""
     group_m: int = 1
-    """Tiles along M that are walked before the next ones along N."""
+    """Tiles along M that are walked before the next ones along N; at least those of a cluster."""
     splits: int = 1
     """Parts of K, each written to a Float32 matrix of its own."""
     epilogue: str = "tma"
@@ -36,16 +36,26 @@ class Roles:
     in_flight: int = 1
     """Tiles of K whose products may be unfinished when the next tile is waited for."""
 
+    def __post_init__(self) -> None:
+        slice_m, slice_n = self.slice_mn
+        if self.tile[0] % slice_m or self.tile[1] % (EPILOGUE_STAGES * slice_n):
+            raise ValueError(f"a tile of C must be a multiple of {slice_m} x {EPILOGUE_STAGES * slice_n}")
+
+    @property
+    def slice_mn(self) -> tuple[int, int]:
+        """What of C is written through shared memory at a time: 64 rows of each warpgroup of a tile."""
+        return 64 * (1 if self.ping_pong else CONSUMERS), 32
+
     @cute.jit
     def place(self, work: Int32, tiles_m: Int32, tiles_n: Int32):
         """Tile along M and N of this CTA in the cluster's `work`, and the part of K."""
         clusters_m, clusters_n = tiles_m // self.cluster[0], tiles_n // self.cluster[1]
         x, y, _ = cute.arch.block_in_cluster_idx()
-        split = work // (clusters_m * clusters_n)
-        rest = work % (clusters_m * clusters_n)
-        band = self.group_m * clusters_n
-        cluster_m = rest // band * self.group_m + rest % band % self.group_m
-        cluster_n = rest % band // self.group_m
+        split, rest = work // (clusters_m * clusters_n), work % (clusters_m * clusters_n)
+        group_rows = max(1, self.group_m // self.cluster[0])
+        first_row, within = rest // (group_rows * clusters_n) * group_rows, rest % (group_rows * clusters_n)
+        height = cutlass.min(group_rows, clusters_m - first_row)
+        cluster_m, cluster_n = first_row + within % height, within // height
         return cluster_m * self.cluster[0] + x, cluster_n * self.cluster[1] + y, split
 
     @cute.jit
@@ -163,10 +173,9 @@ class Roles:
             to_smem = cute.make_tiled_copy_S(store, cute.make_tiled_copy_C_atom(store, tiled_mma))
             thr_store = to_smem.get_slice(thread)
             tSsC = thr_store.partition_D(sC)
-            tSrAcc = to_smem.retile(acc)
             tSrC = cute.make_rmem_tensor(cute.shape(thr_store.partition_S(sC))[:3], BFloat16)
             slice_size = cute.size(tSrC)
-            gC_slices = cute.zipped_divide(gC, (self.tile[0], EPILOGUE_N))
+            gC_slices = cute.zipped_divide(gC, self.slice_mn)
             bSsC, bSgC = cpasync.tma_partition(
                 tma_c, 0, cute.make_layout(1), cute.group_modes(sC, 0, 2), gC_slices
             )
@@ -175,15 +184,17 @@ class Roles:
                 producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, threads),
             )
             consumers = pipeline.NamedBarrier(barrier_id=1, num_threads=threads)
-            for i in cutlass.range_constexpr(self.tile[1] // EPILOGUE_N):
+            # The accumulator holds the slices one after the other, those side by side first.
+            across = self.tile[1] // self.slice_mn[1]
+            for i in cutlass.range_constexpr(cute.size(acc) // slice_size):
                 for v in cutlass.range_constexpr(slice_size):
-                    tSrC[v] = tSrAcc[i * slice_size + v].to(BFloat16)
+                    tSrC[v] = acc[i * slice_size + v].to(BFloat16)
                 buffer = i % EPILOGUE_STAGES
                 cute.copy(to_smem, tSrC, tSsC[None, None, None, buffer])
                 cute.arch.fence_proxy("async.shared", space="cta")
                 consumers.arrive_and_wait()
                 if first_warp == 0:
-                    cute.copy(tma_c, bSsC[None, buffer], bSgC[None, (0, i)])
+                    cute.copy(tma_c, bSsC[None, buffer], bSgC[None, (i // across, i % across)])
                     stores.producer_commit()
                     stores.producer_acquire()
                 consumers.arrive_and_wait()
