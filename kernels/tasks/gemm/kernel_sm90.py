@@ -211,8 +211,9 @@ class Gemm:
         load_a, tA = self.load_atom(mA, self.tile_m, shared_by=self.cluster_n)
         load_b, tB = self.load_atom(mB, self.tile_n, shared_by=self.cluster_m)
         sC = sm90.make_smem_layout_epi(BFloat16, LayoutEnum.ROW_MAJOR, self.stored_mn, 1)
+        # slice_ would drop the swizzle of a slice of 8 x 16 (DSL 4.8.1).
         store_c, tC = cpasync.make_tiled_tma_atom(
-            cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(sC, (None, None, 0)), self.stored_mn
+            cpasync.CopyBulkTensorTileS2GOp(), mC, cute.select(sC, mode=[0, 1]), self.stored_mn
         )
         tiled_mma = sm90.make_trivial_tiled_mma(
             BFloat16, BFloat16, OperandMajorMode.K, OperandMajorMode.K, Float32,
