@@ -31,7 +31,9 @@ INSTRUCTIONS = {
     ),
     "cvt-e4m3x2": (
         "How fast are two Float32 packed into e4m3?",
-        "{{ .reg .b16 h; cvt.rn.satfinite.e4m3x2.f32 h, {r}, {c}; cvt.u32.u16 {w}, h; }}",
+        # Both halves of a register: a second instruction would have to clear or keep the other one.
+        "{{ .reg .b16 h, l; cvt.rn.satfinite.e4m3x2.f32 l, {r}, {c};"
+        " cvt.rn.satfinite.e4m3x2.f32 h, {c}, {r}; mov.b32 {w}, {{l, h}}; }}",
     ),
     "cvt-from-e4m3x2": (
         "How fast are two e4m3 unpacked into half precision?",
@@ -48,13 +50,18 @@ INSTRUCTIONS = {
     "redux-add-s32": ("How fast is redux.sync?", "redux.sync.add.s32 {w}, {r}, -1;"),
     "vote-ballot": (
         "How fast is a ballot?",
-        "{{ .reg .pred p; setp.ne.b32 p, {r}, 0; vote.sync.ballot.b32 {w}, p, -1; }}",
+        # A comparison has to make the predicate: 15 votes more, of one instruction each, outweigh it.
+        "{{ .reg .pred p; setp.ne.b32 p, {r}, 0;"
+        + " vote.sync.any.pred p, p, -1;" * 15
+        + " vote.sync.ballot.b32 {w}, p, -1; }}",
     ),
     "match-any": ("How fast is match.any?", "match.any.sync.b32 {w}, {r}, -1;"),
 }
+COUNTS = {"cvt-e4m3x2": 2, "vote-ballot": 16}
+"""Instructions of the kind in a form that has more than one, each waiting for the one before."""
 CLAIMS = {f"rate-{name}": question for name, (question, _) in INSTRUCTIONS.items()}
 CHAINS, BODY, LOOPS = 8, 128, 16
-"""Chains per thread, instructions in the body of the loop, turns of the loop."""
+"""Chains per thread, instructions of the kind in the body of the loop, turns of the loop."""
 WARPS = 32
 
 
@@ -63,10 +70,11 @@ def chains_kernel(
     clocks: cute.Pointer,
     loops: Int32,
     ptx: cutlass.Constexpr,
+    count: cutlass.Constexpr,
     chains: cutlass.Constexpr,
     warps: cutlass.Constexpr,
 ):
-    """Every thread runs `chains` independent chains of the instruction; clocks come out."""
+    """Every thread runs `chains` independent chains of the `count` instructions in `ptx`; clocks come out."""
     tidx, _, _ = cute.arch.thread_idx()
     value = cute.make_rmem_tensor(chains, Int32)
     for i in cutlass.range_constexpr(chains):
@@ -75,7 +83,7 @@ def chains_kernel(
     cute.arch.sync_threads()
     start = cute.arch.clock()
     for _ in cutlass.range(loops, unroll=1):
-        for _ in cutlass.range_constexpr(BODY // chains):
+        for _ in cutlass.range_constexpr(BODY // (chains * count)):
             for i in cutlass.range_constexpr(chains):
                 value[i] = cute.arch.inline_ptx(
                     ptx, write_only_types=[Int32], read_only_args=[value[i], other]
@@ -96,10 +104,11 @@ def run(
     loops: Int32,
     stream: cuda.CUstream,
     ptx: cutlass.Constexpr,
+    count: cutlass.Constexpr,
     chains: cutlass.Constexpr,
     warps: cutlass.Constexpr,
 ):
-    chains_kernel(clocks, loops, ptx, chains, warps).launch(
+    chains_kernel(clocks, loops, ptx, count, chains, warps).launch(
         grid=[1, 1, 1], block=[32 * warps, 1, 1], stream=stream
     )
 
@@ -109,8 +118,9 @@ def compile_kernels() -> dict[str, tuple[Kernel, Kernel]]:
     kernels = {}
     for name, (_, form) in INSTRUCTIONS.items():
         ptx = form.format(w="{$w0}", r="{$r0}", c="{$r1}")
-        rate = Kernel(run, Int32, 1, ptx=ptx, chains=CHAINS, warps=WARPS)
-        latency = Kernel(run, Int32, 1, ptx=ptx, chains=1, warps=1)
+        count = COUNTS.get(name, 1)
+        rate = Kernel(run, Int32, 1, ptx=ptx, count=count, chains=CHAINS, warps=WARPS)
+        latency = Kernel(run, Int32, 1, ptx=ptx, count=count, chains=1, warps=1)
         kernels[name] = (rate, latency)
     return kernels
 
