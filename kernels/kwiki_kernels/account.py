@@ -17,7 +17,7 @@ class Account(Record):
     gpu_s: float
     """With a candidate being checked or timed."""
     own_s: float
-    """The rest, in which neither went on: processes opened, machine measured, verdicts written."""
+    """The rest, in which neither went on: contexts made, machine measured, verdicts written."""
 
     @property
     def own_share(self) -> float:
@@ -40,7 +40,7 @@ def account(spans: Iterable[Span], began_s: float, ended_s: float) -> Account:
         wall_s=ended_s - began_s,
         build_s=_covered_s(span for span in spans if span.what == "build"),
         gpu_s=_covered_s(span for span in spans if span.what == "gpu"),
-        own_s=ended_s - began_s - _covered_s(spans),
+        own_s=ended_s - began_s - _covered_s(span for span in spans if span.what != "open"),
     )
 
 

@@ -68,6 +68,7 @@ ATTRIBUTES = {
     "warnings",  # modules that another module lets through
     "ag_frame", "cr_frame", "f_back", "f_globals", "f_locals", "gi_frame", "tb_frame",
     "contents", "elapsed_time", "from_address", "from_buffer", "in_dll", "mro", "synchronize",
+    "set_name_prefix",  # by its name on the GPU a kernel is known as the candidate's own
 }  # fmt: skip
 DUNDERS = {
     "__call__", "__cubin__", "__eq__", "__getitem__", "__hash__", "__init__", "__iter__", "__len__",
@@ -120,7 +121,8 @@ class OwnKernels:
         found = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
-                by = {dotted(decorator, names) for decorator in node.decorator_list}
+                decorators = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+                by = {dotted(decorator, names) for decorator in decorators}
                 if "triton.jit" in by:
                     found.add(node.name)
                 if by & {"cutlass.cute.kernel", "cutlass.kernel"}:

@@ -55,7 +55,7 @@ def supervise(
 
 
 def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading.Event) -> None:
-    """Play on the GPU. Contexts come and go between rounds of others; all else needs the lease.
+    """Play on the GPU. Contexts come and go between workloads of others; all else needs the lease.
 
     Raises, as `supervise`.
     """
@@ -63,8 +63,9 @@ def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading
         with quiet(stop):
             field = [child for child in children if _opens(child)]
         with gpu_lease(stop):
-            with quiet(stop):
-                examiner.open()
+            if examiner.environment is None:
+                with quiet(stop):
+                    examiner.open()
             play(field, examiner, lambda: quiet(stop))
             with quiet(stop):
                 if not examiner.is_well():
@@ -78,15 +79,18 @@ def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading
 
 def play(children: Sequence[Child], examiner: ExaminerClient, hush: Hush = contextlib.nullcontext) -> None:
     """All workloads of the job, one after the other, by all children that can still answer; `hush` makes
-    what every round is timed in."""
+    what all rounds on a workload are timed in. Who waits for it, to make or destroy a context, gets it
+    while nothing is timed for longest."""
     field = list(children)
     for uuid in children[0].request.job.workload_uuids if children else ():
         bouts = [Bout(child, examiner, uuid) for child in field if _runs(child, uuid)]
         for bout in bouts:
             bout.child.course.workload = uuid
-        going = take_turns([bout for bout in bouts if bout.prepare()], examiner, hush)
-        if any(bout.disturbed for bout in going):
-            going = take_turns(going, examiner, hush)
+        going = [bout for bout in bouts if bout.prepare()]
+        with hush():
+            going = take_turns(going, examiner)
+            if any(bout.disturbed for bout in going):
+                going = take_turns(going, examiner)
         for bout in going:
             bout.finish()
         for bout in bouts:
@@ -94,7 +98,7 @@ def play(children: Sequence[Child], examiner: ExaminerClient, hush: Hush = conte
         field = [child for child in field if not child.gone]
 
 
-def take_turns(bouts: Sequence[Bout], examiner: ExaminerClient, hush: Hush) -> list[Bout]:
+def take_turns(bouts: Sequence[Bout], examiner: ExaminerClient) -> list[Bout]:
     """Everybody's rounds on one workload, in the order A B C C B A; gives back those that did them all."""
     going = list(bouts)
     rounds = bouts[0].protocol.rounds if bouts else 0
@@ -102,12 +106,10 @@ def take_turns(bouts: Sequence[Bout], examiner: ExaminerClient, hush: Hush) -> l
         bout.begin_rounds()
     for number in range(rounds):
         for bout in list(going if number % 2 == 0 else reversed(going)):
-            going_on = bout.refresh(last=number == rounds - 1)
-            with hush():
-                if not (going_on and bout.round()):
-                    going.remove(bout)
-                elif examiner.sensors:
-                    bout.read(examiner.sensors, examiner.holders)
+            if not (bout.refresh(last=number == rounds - 1) and bout.round()):
+                going.remove(bout)
+            elif examiner.sensors:
+                bout.read(examiner.sensors, examiner.holders)
     return going
 
 

@@ -12,12 +12,9 @@ import torch
 
 from kwiki_kernels import timing
 from kwiki_kernels.arena import Arena, DeviceArena, FileArena, plan, values_in
-from kwiki_kernels.device import environment, local_gpu
 from kwiki_kernels.errors import TooLargeError
-from kwiki_kernels.evaluation import Environment
 from kwiki_kernels.examination import Examination, check_room
 from kwiki_kernels.inputs import poison
-from kwiki_kernels.job import Protocol
 from kwiki_kernels.messages import (
     Command,
     Found,
@@ -71,8 +68,16 @@ class Examiner:
             return TooLarge(log=str(error))
 
     def _open(self, _: Command) -> Measured:
-        self.heart, measured = measure_machine(self.request.job.protocol)
-        return Measured(environment=measured)
+        """The figures that every timing of this job is read against."""
+        protocol = self.request.job.protocol
+        measured = Measured(
+            cuda=timing.cuda_version(),
+            copy_gbps=timing.copy_gbps(protocol),
+            timer_floor_us=timing.timer_floor_us(protocol),
+        )
+        torch.cuda.empty_cache()
+        self.heart = timing.Heart(protocol)
+        return measured
 
     def _place(self, command: Command) -> Placed:
         definition = self.request.task.definition
@@ -153,18 +158,3 @@ class Examiner:
     def _wait(self) -> None:
         if self.on_gpu:
             torch.cuda.synchronize()
-
-
-def measure_machine(protocol: Protocol) -> tuple[timing.Heart, Environment]:
-    """The figures that every timing of this job is read against."""
-    copy_gbps = timing.copy_gbps(protocol)
-    gpu = local_gpu()  # asked now, while the clock is still up from the copies
-    here = environment(gpu)
-    figures = {
-        "versions": here.versions | {"cuda": timing.cuda_version()},
-        "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None,
-        "copy_gbps": copy_gbps,
-        "timer_floor_us": timing.timer_floor_us(protocol),
-    }
-    torch.cuda.empty_cache()
-    return timing.Heart(protocol), here.model_copy(update=figures)

@@ -43,7 +43,16 @@ class ExaminerClient:
     On a GPU it first measures the machine, and runs a known kernel whenever asked.
     """
 
-    def __init__(self, job: Job, task: Task, parent: Path, stop: threading.Event, *, measure: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        task: Task,
+        machine: Environment,
+        parent: Path,
+        stop: threading.Event,
+        *,
+        measure: bool,
+    ) -> None:
         """`parent` is the folder that holds those of all children: arenas on the CPU are files in them."""
         request = Request(
             job=job.model_copy(update={"candidates": (), "task_files": {}}),
@@ -62,7 +71,9 @@ class ExaminerClient:
         self.seated: list[Child] = []
         self.measure = measure
         self.sensors = open_sensors() if measure else None
+        self.machine = machine
         self.environment: Environment | None = None
+        """The machine and its own figures, once they are measured."""
 
     def __enter__(self) -> ExaminerClient:
         """Start; loading takes seconds, in which candidates can build."""
@@ -97,18 +108,24 @@ class ExaminerClient:
             self.seats.release()
 
     def open(self) -> None:
-        """Take the GPU and measure it, once; to be called within the lease.
+        """Take the GPU and measure it; to be called once, within the lease.
 
         Raises, as all that follow:
             TaskError: the task is at fault.
             MachineError: the examiner or the GPU does not answer.
             Cancelled: `stop` was set meanwhile.
         """
-        if self.environment is None:
-            measured = self._ask(Command(do="open"), Measured)
-            assert isinstance(measured, Measured)
-            self.environment = measured.environment
-            self.healthy_us = self._beat().device_us
+        measured = self._ask(Command(do="open"), Measured)
+        assert isinstance(measured, Measured)
+        self.environment = self.machine.model_copy(
+            update={
+                "versions": self.machine.versions | {"cuda": measured.cuda},
+                "sm_clock_mhz": self._sm_clock_mhz(),
+                "copy_gbps": measured.copy_gbps,
+                "timer_floor_us": measured.timer_floor_us,
+            }
+        )
+        self.healthy_us = self._beat().device_us
 
     def place(self, uuid: str, key: str, folder: Path) -> Placed | TooLarge:
         """Make an arena for the child that lives in `folder`, filled with the first set of values."""
@@ -158,6 +175,11 @@ class ExaminerClient:
             f"the GPU has become slow: a known kernel takes {device_us:.1f} us, when the job began it took "
             f"{self.healthy_us:.1f} us: see what else runs there, then run the job again"
         )
+
+    def _sm_clock_mhz(self) -> int | None:
+        with contextlib.suppress(OSError):
+            return self.sensors.read(self.holders).sm_clock_mhz if self.sensors else None
+        return None
 
     def _beat(self) -> Pulse:
         pulse = self._ask(Command(do="pulse"), Pulse)

@@ -91,9 +91,9 @@ class Defences(Record):
 
     audit: bool = True
     """Refuse a candidate whose text breaks a rule of `audit.py`; baselines are never asked."""
-    kernel_names: bool = False
+    kernel_names: bool = True
     """Also refuse one that launches a kernel that it did not write."""
-    each_call: bool = False
+    each_call: bool = True
     """Poison the outputs before each timed call, not only before a check."""
     isolation: tuple[Level, ...] | None = None
     """Levels of `isolation.py`; None: all without a GPU, with one those that CUDA is known to work under."""

@@ -18,7 +18,7 @@ from kwiki_kernels.account import Account, account
 from kwiki_kernels.audit import audit_source
 from kwiki_kernels.contest import supervise
 from kwiki_kernels.course import Course
-from kwiki_kernels.device import check_arch, environment, local_gpu
+from kwiki_kernels.device import Gpu, check_arch, environment, local_gpu
 from kwiki_kernels.errors import MachineError, TaskError
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.examiner_client import ExaminerClient
@@ -70,6 +70,7 @@ def run_job(
         MachineError: the GPU does not answer, or the disk is full.
         Cancelled: `stop` was set.
     """
+    began_s = time.monotonic()
     stop = stop or threading.Event()
     check_arch(job.arch)
     task = parse_task(job.task_files, {}, origin=f"job {job.id}")
@@ -78,19 +79,19 @@ def run_job(
     entries = _entries(job, task)
     verdicts = dict(there or {})
     contests = _contests(job, entries, verdicts)
-    why_not = unmeasured_because(job)
+    gpu = local_gpu()
+    why_not, machine = _unmeasured_on(gpu, job), environment(gpu)
     if why_not is None or job.stage == "check":
         job, task = with_held_out(job, task)
     workers = parallel_builds or len(os.sched_getaffinity(0))
-    began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         scratch = tempfile.TemporaryDirectory(prefix="kernel-wiki-", ignore_cleanup_errors=True)
         parent = Path(stack.enter_context(scratch))
         examiner = None
         if contests and (job.stage == "check" or not why_not):
-            client = ExaminerClient(job, task, parent, stop, measure=not why_not)
+            client = ExaminerClient(job, task, machine, parent, stop, measure=not why_not)
             examiner = stack.enter_context(client)
-        bench = Bench(job, task, environment(local_gpu()), why_not, examiner, parent)
+        bench = Bench(job, task, machine, why_not, examiner, parent)
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judge"))
         try:
             futures = [pool.submit(evaluate, bench, contest, workers, stop) for contest in contests]
@@ -109,11 +110,14 @@ def run_job(
 
 def unmeasured_because(job: Job) -> str | None:
     """Why this job is only compiled on this machine, in one sentence; None where it is measured."""
+    return _unmeasured_on(local_gpu(), job)
+
+
+def _unmeasured_on(gpu: Gpu | None, job: Job) -> str | None:
     if job.stage == "build":
         return "compiled only, as the job asks: nothing was measured"
     if job.stage == "check":
         return "not run: only modules with a run() run on the CPU"
-    gpu = local_gpu()
     if gpu is None:
         return f"no GPU here: compiled for {job.arch}, nothing was measured"
     if gpu.arch != job.arch:
@@ -139,7 +143,7 @@ def evaluate(bench: Bench, contest: list[Entry], workers: int, stop: threading.E
         if broken := next((m for m in course.messages if isinstance(m, Broken)), None):
             raise MachineError(broken.log) if broken.machine else TaskError(broken.log)
         if not bench.why_not and course.said(Built) and not course.said(Ready, Failed, Done):
-            client = ExaminerClient(bench.job, bench.task, bench.parent, stop, measure=True)
+            client = ExaminerClient(bench.job, bench.task, bench.machine, bench.parent, stop, measure=True)
             with client as another, gpu_lease(stop):
                 another.open()  # raises where no process gets onto this GPU
     evaluations = []

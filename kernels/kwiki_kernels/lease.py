@@ -27,8 +27,8 @@ def gpu_lease(stop: threading.Event) -> AbstractContextManager[None]:
 
 
 def quiet(stop: threading.Event) -> AbstractContextManager[None]:
-    """Nothing happens on the GPU that would show in a timing: held for each round, and by whoever makes
-    or destroys a context, which may so fall between the rounds of another contest.
+    """Nothing happens on the GPU that would show in a timing: held for all rounds on a workload, and by
+    whoever makes or destroys a context, which may so fall between two workloads of another contest.
 
     Raises, on entering:
         Cancelled: `stop` was set while waiting.

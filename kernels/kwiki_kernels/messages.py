@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from kwiki_kernels.evaluation import Environment, ErrorStats, Record, StaticReport, Status, Timer
+from kwiki_kernels.evaluation import ErrorStats, Record, StaticReport, Status, Timer
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.task import Task
 
@@ -198,7 +198,10 @@ class Measured(Record):
     """The machine's own figures."""
 
     event: Literal["measured"] = "measured"
-    environment: Environment
+    cuda: str
+    """Version that torch was built with."""
+    copy_gbps: float
+    timer_floor_us: float
 
 
 class Pulse(Record):

@@ -107,7 +107,7 @@ class EventTimer:
 
     def __init__(self, call: Call, protocol: Protocol, note: str, watch: Watch | None = None) -> None:
         self.call, self.protocol, self.watch = call, protocol, watch
-        self.note = f"{note}: host gaps count"
+        self.note = f"{note}: host gaps count, and the names of its kernels are not known"
         self.flush = _flush(protocol)
         self.returned: Any = None
 

@@ -72,7 +72,7 @@ def make_job(*sources: str, **fields: Any) -> Job:
         "seed": 7,
         "protocol": Protocol(build_timeout_s=30, judge_timeout_s=60),
         # What the keeper and the checks do by themselves, where text and isolation stop nothing.
-        "defences": Defences(audit=False, isolation=()),
+        "defences": Defences(audit=False, kernel_names=False, each_call=False, isolation=()),
         "kernel_wiki_version": "0.1.0",
     }
     return Job(**{**defaults, **fields})

@@ -118,6 +118,12 @@ def test_names_of_kernels_are_read_from_the_decorators() -> None:
     ]
 
 
+@pytest.mark.parametrize("decorator", ["triton.jit", "triton.jit(do_not_specialize=['width'])"])
+def test_a_kernel_is_its_own_whatever_its_decorator_is_told(decorator: str) -> None:
+    own = OwnKernels.of(f"import triton\n@{decorator}\ndef scale(x, width): ...")
+    assert own.foreign(["scale"]) == []
+
+
 @pytest.fixture(scope="module")
 def cute_reports() -> dict[str, tuple[StaticReport, ...]]:
     (job,) = jobs(CUTE, Defences(), stage="build")

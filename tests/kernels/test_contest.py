@@ -136,8 +136,11 @@ def test_other_processes_are_told_from_ours_by_id_or_where_ids_say_nothing_by_nu
     assert count_others([], ours=[10]) == 0
 
 
-def test_time_in_which_something_built_or_ran_is_not_the_judges_own() -> None:
-    spans = [Span("build", 1.0, 4.0), Span("build", 2.0, 5.0), Span("gpu", 4.0, 7.0), Span("gpu", 8.0, 9.0)]
+def test_time_in_which_something_built_or_ran_is_not_the_judges_own_and_making_a_context_is() -> None:
+    spans = [
+        Span("build", 1.0, 4.0), Span("build", 2.0, 5.0), Span("open", 6.0, 7.5),
+        Span("gpu", 4.0, 7.0), Span("gpu", 8.0, 9.0),
+    ]  # fmt: skip
     spent = account(spans, began_s=0.0, ended_s=10.0)
     assert (spent.wall_s, spent.build_s, spent.gpu_s, spent.own_s) == (10.0, 4.0, 4.0, 3.0)
     assert spent.own_share == 0.3

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kwiki_kernels.audit import audit_source
+from kwiki_kernels.audit import OwnKernels, audit_source
 from kwiki_kernels.evaluation import Evaluation, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.judge import run_job
@@ -76,6 +76,7 @@ def test_a_point_compiles_without_spills_to_tma_and_asynchronous_products(name: 
     for verdict, changes in zip(compiled(name, *POINTS[name]), POINTS[name], strict=True):
         assert verdict.status is Status.UNMEASURED, verdict.log
         (report,) = verdict.static_reports
+        assert OwnKernels.of(task.seed_for("sm_90a")).foreign([report.kernel]) == []
         knobs = space.default | changes
         kernel = SEEDS[name](task.workloads[0].axes, knobs)
         rows = max(64, int(knobs["tile_m"]))
@@ -118,6 +119,7 @@ def test_the_blackwell_seed_multiplies_in_tensor_memory_and_holds_two_accumulato
         assert "wgmma" not in report.features
         assert report.spill_bytes == 0
         assert report.tmem_columns == 512  # 2 x 256, and 2 x 192 up to a power of two
+        assert OwnKernels.of(seed_task("gemm")[0].seed_for("sm_100a")).foreign([report.kernel]) == []
 
 
 def test_a_pair_of_blackwell_ctas_keeps_half_of_each_operand_and_all_of_its_tensor_memory() -> None:
