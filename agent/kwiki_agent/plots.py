@@ -9,22 +9,28 @@ from pathlib import Path
 
 import matplotlib as mpl
 from kwiki_kernels.evaluation import Evaluation
-from kwiki_kernels.profile.iket import Launch, Warp, own_spans, roles
+from kwiki_kernels.profile.iket import Interval, Launch
 from kwiki_kernels.roofline import Peaks, Precision, peaks_of
 from kwiki_kernels.task import Task
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from kwiki_agent.timeline import Colour, Lane, RangeKind, closer_look, kinds_of, lanes_of, paint, whole
 from kwiki_agent.trials import Trial
 
 mpl.rcParams["svg.hashsalt"] = "kernel-wiki"  # the same figures give the same file
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2f6db5", "#d9822b", "#3a8f5c", "#b5403a", "#7a5ab0", "#8a8f98"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED)
-WAITING_COLOUR = "#d5d8dd"
-MOST_WARPS = 24
-"""Rows of a timeline; more cannot be read."""
+DARKER, PALER = (0.0, -0.35, 0.3, -0.6), (0.72, 0.5, 0.85)
+"""Tones of a role's colour, for its working and its waiting ranges: towards black below 0, white above."""
+COLUMNS = 1600
+"""Of a painted timeline: about what a screen shows of it."""
+MOST_NAMES = 16
+"""Ranges in a legend."""
 
 
 @dataclass(frozen=True)
@@ -122,32 +128,86 @@ def plot_progress(trials: Sequence[Trial], *, path: Path) -> tuple[Path, ...]:
 
 
 def plot_timeline(launch: Launch, *, path: Path) -> tuple[Path, Path]:
-    """One row a warp, grouped by role; waiting in light grey, ranges that all warps have left out."""
-    role_of = roles(launch)
-    rows = sorted(role_of, key=lambda warp: (role_of[warp], warp))[:MOST_WARPS]
-    colour_of = dict(zip(sorted(set(role_of.values())), _cycle(len(set(role_of.values()))), strict=True))
-    figure, axes = _figure(8.0, 1.4 + 0.32 * len(rows))
-    spans_of = own_spans(launch)
-    begin = min(span.start_ns for spans in spans_of.values() for span in spans)
-    for y, warp in enumerate(rows):
-        # The longest lies lowest, waiting on top.
-        for span in sorted(spans_of[warp], key=lambda span: (span.waits, span.start_ns - span.end_ns)):
-            axes.broken_barh(
-                [((span.start_ns - begin) / 1e3, max(span.end_ns - span.start_ns, 32) / 1e3)],
-                (y - 0.36, 0.72),
-                facecolors=WAITING_COLOUR if span.waits else colour_of[role_of[warp]],
-                edgecolor="white",
-                linewidth=0.5,
-            )
-    axes.set_yticks(range(len(rows)), [_row_name(warp, role_of[warp]) for warp in rows], fontsize=8)
-    axes.invert_yaxis()
-    axes.set(xlabel="us from the first range", title=launch.kernel[:60])
-    axes.grid(axis="y", visible=False)
-    for role, colour in colour_of.items():
-        axes.barh([0], [0], color=colour, label=role)
-    axes.barh([0], [0], color=WAITING_COLOUR, label="waiting")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+    """One row a warp, grouped by role; waiting in pale tones, ranges that all warps have left out.
+
+    The whole launch, and below it a closer look where that holds more ranges than can be told apart. The
+    cost does not grow with their number, nor do the files.
+    """
+    lanes = lanes_of(launch)
+    kinds = kinds_of(lanes)
+    colours = _range_colours(kinds)
+    begin, end = whole(lanes)
+    close = closer_look(lanes)
+    windows = [(begin, end), *([close] if close else [])]
+    figure = Figure(figsize=(10.0, 1.2 + (0.5 + 0.21 * len(lanes)) * len(windows)), layout="constrained")
+    panels = figure.subplots(len(windows), squeeze=False)[:, 0]
+    for axes, window in zip(panels, windows, strict=True):
+        _lanes(axes, lanes, colours, window, begin)
+    panels[0].set_title(f"{launch.kernel[:60]}, {_ctas(lanes)}", fontsize=9, loc="left")
+    panels[-1].set_xlabel("us from the first range", fontsize=8)
+    if close:
+        at = [(edge - begin) / 1e3 for edge in close]
+        panels[1].set_title(
+            f"{at[1] - at[0]:,.1f} of {(end - begin) / 1e3:,.1f} us, about the end of a range",
+            fontsize=9, loc="left",
+        )  # fmt: skip
+        panels[0].axvspan(*at, facecolor="none", edgecolor="#222222", linewidth=1.0, zorder=3)
+    named = sorted(kinds, key=lambda kind: (kind.role, kind.waits, -kind.total_ns))[:MOST_NAMES]
+    figure.legend(
+        handles=[Patch(color=colours[kind.name], label=kind.name) for kind in named],
+        loc="outside right upper", frameon=False, fontsize=8,
+    )  # fmt: skip
     return _save(figure, path)
+
+
+def _lanes(
+    axes: Axes, lanes: Sequence[Lane], colours: Mapping[str, Colour], window: Interval, begin_ns: float
+) -> None:
+    image = paint(tuple(lanes), colours, window, COLUMNS).repeat(8, axis=0)
+    image[0::8, :, 3] = image[7::8, :, 3] = 0  # a gap between lanes
+    left, right = ((edge - begin_ns) / 1e3 for edge in window)
+    axes.imshow(image, extent=(left, right, len(lanes) - 0.5, -0.5), aspect="auto", zorder=2)
+    ctas = {lane.warp.cta for lane in lanes}
+    axes.set_yticks(
+        range(len(lanes)), [_lane_name(lane, several=len(ctas) > 1) for lane in lanes], fontsize=7
+    )
+    axes.tick_params(labelsize=7)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#e6e8eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def _lane_name(lane: Lane, *, several: bool) -> str:
+    cta = f"{_cta(lane)} " if several else ""
+    return f"{lane.role} · {cta}warp {lane.warp.warp}"
+
+
+def _cta(lane: Lane) -> str:
+    return f"CTA {','.join(map(str, lane.warp.cta))}"
+
+
+def _ctas(lanes: Sequence[Lane]) -> str:
+    return " and ".join(dict.fromkeys(map(_cta, lanes)))
+
+
+def _range_colours(kinds: Sequence[RangeKind]) -> dict[str, Colour]:
+    """A hue for each role, in it a tone for each range; in the order given."""
+    roles = sorted({kind.role for kind in kinds})
+    hue = dict(zip(roles, _cycle(len(roles)), strict=True))
+    tones: dict[str, Colour] = {}
+    for role in roles:
+        for waits, steps in ((False, DARKER), (True, PALER)):
+            of = [kind for kind in kinds if (kind.role, kind.waits) == (role, waits)]
+            for number, kind in enumerate(sorted(of, key=lambda kind: -kind.total_ns)):
+                tones[kind.name] = _tone(hue[role], steps[number % len(steps)])
+    return {kind.name: tones[kind.name] for kind in kinds}
+
+
+def _tone(colour: str, step: float) -> Colour:
+    towards = 1.0 if step > 0 else 0.0
+    red, green, blue = (part + (towards - part) * abs(step) for part in to_rgb(colour))
+    return red, green, blue
 
 
 def plot_latencies(rounds: Mapping[str, Sequence[Sequence[float]]], *, path: Path) -> tuple[Path, Path]:
@@ -183,10 +243,6 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     axes.grid(color="#e6e8eb", linewidth=0.7)
     axes.set_axisbelow(True)
     return figure, axes
-
-
-def _row_name(warp: Warp, role: str) -> str:
-    return f"{role} · CTA {','.join(map(str, warp.cta))} warp {warp.warp}"
 
 
 def _cycle(count: int) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from kwiki_kernels.profile import iket, ncu
 from kwiki_kernels.profile.capture import capture_counters, capture_trace
 from kwiki_kernels.task import Task
 
+GZIP_MAGIC = b"\x1f\x8b"
 Gathered = tuple[ncu.KernelCounters | None, iket.Pipeline | None, list[str], list[Path]]
 
 
@@ -63,8 +66,12 @@ def profile(
 
 
 def _read(capture: Path) -> str:
+    """A capture as text, gzipped or not."""
     try:
-        return capture.read_text(encoding="utf-8")
+        content = capture.read_bytes()
+        return (gzip.decompress(content) if content[:2] == GZIP_MAGIC else content).decode("utf-8")
+    except (gzip.BadGzipFile, zlib.error, EOFError):
+        raise ProfileError(f"the capture {capture} is cut off: copy it again") from None
     except OSError as error:
         raise ProfileError(f"the capture {capture} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:

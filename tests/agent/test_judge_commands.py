@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -107,9 +108,9 @@ def test_profile_without_a_gpu_diagnoses_the_compiled_code(
 def test_profile_reads_captures_of_another_machine_and_draws_the_timeline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counters, events, out = tmp_path / "ncu.csv", tmp_path / "trace.json", tmp_path / "profile"
+    counters, events, out = tmp_path / "ncu.csv", tmp_path / "trace.json.gz", tmp_path / "profile"
     counters.write_text(raw_page({"kernel": "k", ncu.DRAM_SHARE: "91", ncu.SM_SHARE: "20"}))
-    events.write_text(trace(*PRODUCER_CONSUMER))
+    events.write_bytes(gzip.compress(trace(*PRODUCER_CONSUMER).encode()))
     captures = ["--ncu-csv", str(counters), "--iket-json", str(events), "--out", str(out)]
     assert main(["profile", *COMPILED, *captures]) == 0
     said = capsys.readouterr().out
@@ -170,7 +171,11 @@ def test_a_capture_that_cannot_be_read_is_one_sentence_and_exit_code_1(
     empty.write_text("")
     code, said = failure(capsys, "profile", *COMPILED, "--ncu-csv", empty, "--out", tmp_path / "profile")
     assert (code, "ncu counted nothing" in said) == (1, True)
-    for option, content in [("--ncu-csv", None), ("--iket-json", b"\xff\xfe\x00")]:
+    for option, content in [
+        ("--ncu-csv", None),
+        ("--iket-json", b"\xff\xfe\x00"),
+        ("--iket-json", b"\x1f\x8b\x08"),
+    ]:
         capture = tmp_path / f"capture{option}"
         if content is not None:
             capture.write_bytes(content)

@@ -28,7 +28,16 @@ def test_the_roofline_says_how_much_of_its_roof_each_kernel_reaches(tmp_path: Pa
 def test_the_timeline_has_a_row_for_every_warp_named_by_role(tmp_path: Path) -> None:
     (launch,) = iket.read_trace(trace(*PRODUCER_CONSUMER))
     drawn = plot_timeline(launch, path=tmp_path / "timeline")
-    assert_drawn(drawn, "mma · CTA 0,0,0 warp 1", "tma · CTA 0,0,0 warp 0", "waiting")
+    assert_drawn(drawn, "mma · warp 1", "tma · warp 0", "kernel, CTA 0,0,0", "mma_main", "ab_wait")
+
+
+def test_a_timeline_of_many_ranges_has_a_closer_look_and_small_files(tmp_path: Path) -> None:
+    steps = [(f"mma_{what}", warp, at, at + length) for warp in range(3) for at in range(0, 10**7, 1000)
+             for what, length in [("step", 900), ("wait", 200)]]  # fmt: skip
+    (launch,) = iket.read_trace(trace(*steps))
+    drawn = plot_timeline(launch, path=tmp_path / "timeline")
+    assert_drawn(drawn, "30.0 of 9,999.9 us, about the end of a range", "mma_step", "mma_wait")
+    assert all(path.stat().st_size < 500_000 for path in drawn)
 
 
 def test_the_latencies_show_the_median_of_each_kernel(tmp_path: Path) -> None:

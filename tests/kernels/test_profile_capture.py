@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -63,7 +64,26 @@ def test_a_trace_is_kept_with_its_perfetto_twin(programs: Path, tmp_path: Path) 
         programs, "run-iket", "mkdir traces; echo '{}' > traces/iket_pid_7.trace.json; : > traces/a.pftrace"
     )
     assert capture_trace(make_job(), CANDIDATE, into) == "{}\n"
-    assert {path.name for path in into.iterdir()} == {"iket_pid_7.trace.json", "a.pftrace"}
+    assert {path.name for path in into.iterdir()} == {"iket_pid_7.trace.json.gz", "a.pftrace.gz"}
+    assert gzip.decompress((into / "iket_pid_7.trace.json.gz").read_bytes()) == b"{}\n"
+
+
+def test_only_one_call_is_traced_and_two_are_made_before_counting(programs: Path, tmp_path: Path) -> None:
+    last = 'for last; do :; done; echo "last $last"'
+    install(programs, "ncu", last)
+    install(programs, "run-iket", last)
+    assert capture_counters(make_job(), CANDIDATE) == "last 2\n"
+    with pytest.raises(ProfileError, match=r"last 0$"):
+        capture_trace(make_job(), CANDIDATE, tmp_path)
+
+
+def test_a_trace_too_large_to_read_asks_for_fewer_ranges(programs: Path, tmp_path: Path) -> None:
+    into = tmp_path / "profile"
+    into.mkdir()
+    install(programs, "run-iket", "mkdir traces; truncate -s 300M traces/iket_pid_7.trace.json")
+    with pytest.raises(ProfileError, match="314 MB: put ranges around tiles"):
+        capture_trace(make_job(), CANDIDATE, into)
+    assert list(into.iterdir()) == []
 
 
 def test_a_profiler_that_leaves_no_trace_is_quoted(programs: Path, tmp_path: Path) -> None:

@@ -90,6 +90,21 @@ def test_a_range_that_many_warps_share_counts_for_each() -> None:
     assert {span.where.warp for span in launch.spans if span.name == "epi_store"} == {0, 4}
 
 
+def test_time_stamps_since_1970_keep_their_ticks_of_32_ns() -> None:
+    now = 1_796_037_669_729_594_336
+    (launch,) = iket.read_trace(trace(("a_run", 0, now, now + 96), ("a_wait", 0, now + 32, now + 64)))
+    assert [(span.start_ns, span.end_ns) for span in launch.spans] == [(0.0, 96.0), (32.0, 64.0)]
+    (role,) = iket.pipeline(launch).roles
+    assert (role.busy_us, role.waiting_us) == (0.064, 0.032)
+
+
+def test_waits_that_touch_or_span_several_ranges_are_taken_from_each() -> None:
+    work = [("a_run", 0, start, start + 100) for start in (0, 200, 400, 600)]
+    waits = [("a_wait", 0, start, end) for start, end in ((0, 50), (80, 220), (250, 650), (690, 700))]
+    (role,) = pipeline(*work, *waits).roles
+    assert (role.busy_us, role.waiting_us) == ((30 + 30 + 40) / 1e3, (50 + 140 + 400 + 10) / 1e3)
+
+
 def test_launches_of_cuda_graphs_are_read_too() -> None:
     graph = json.loads(trace(("a_run", 0, 0, 1)))
     graph["graphLaunches"] = {"graph_exec_1:0": graph["launches"]}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +19,12 @@ from kwiki_kernels.profile import iket, ncu
 from kwiki_kernels.task import parse_task
 
 SAID_CHARS = 300
+COUNTED_AFTER_CALLS = 2
+"""ncu counts one call between start and stop; those before it cost nothing."""
+TRACED_AFTER_CALLS = 0
+"""run-iket writes down every call, and traces without the first lay within half a percent of it."""
+MOST_TRACE_BYTES = 256_000_000
+"""More takes longer to read than an answer is worth, and says nothing that less does not."""
 
 
 def capture_counters(job: Job, candidate: Candidate) -> str:
@@ -28,33 +34,40 @@ def capture_counters(job: Job, candidate: Candidate) -> str:
         ProfileError: ncu is missing, the kernel failed under it, or it took longer than the job's limit.
     """
     with tempfile.TemporaryDirectory(prefix="kwiki-ncu-") as name:
-        return _run(ncu.command(_target(job, candidate, Path(name))), job, candidate, Path(name))
+        return _run(
+            ncu.command(_target(job, candidate, Path(name), COUNTED_AFTER_CALLS)), job, candidate, Path(name)
+        )
 
 
 def capture_trace(job: Job, candidate: Candidate, into: Path) -> str:
-    """The trace JSON of run-iket for the calls of `candidate` on the job's first workload.
+    """The trace JSON of run-iket for one call of `candidate` on the job's first workload.
 
-    The Perfetto trace is put into the folder `into` beside it.
+    It is put into the folder `into`, and the Perfetto trace beside it, both gzipped.
 
     Raises:
-        ProfileError: as `capture_counters`, or run-iket left no trace.
+        ProfileError: as `capture_counters`, or run-iket left no trace, or one of too many ranges.
     """
     with tempfile.TemporaryDirectory(prefix="kwiki-iket-") as name:
         folder, traces = Path(name), Path(name) / "traces"
-        said = _run(iket.command(_target(job, candidate, folder), traces), job, candidate, folder)
+        target = _target(job, candidate, folder, TRACED_AFTER_CALLS)
+        said = _run(iket.command(target, traces), job, candidate, folder)
         written = sorted(traces.glob("iket_pid_*.trace.json"))
         if not written:
             raise ProfileError(f"run-iket left no trace: {said.strip()[-SAID_CHARS:] or 'it said nothing'}")
+        if (size := written[0].stat().st_size) > MOST_TRACE_BYTES:
+            raise ProfileError(
+                f"the trace has {size // 1_000_000} MB: put ranges around tiles rather than single steps"
+            )
         for path in (*written, *traces.glob("*.pftrace")):
-            shutil.copy(path, into / path.name)
+            (into / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), compresslevel=6))
         return written[0].read_text(encoding="utf-8")
 
 
-def _target(job: Job, candidate: Candidate, folder: Path) -> list[str]:
+def _target(job: Job, candidate: Candidate, folder: Path, warm_up_calls: int) -> list[str]:
     (folder / "dump").mkdir()
     path = folder / "request.json"
     path.write_text(_request(job, candidate).model_dump_json(), encoding="utf-8")
-    return [sys.executable, "-m", "kwiki_kernels.profile.target", str(path)]
+    return [sys.executable, "-m", "kwiki_kernels.profile.target", str(path), str(warm_up_calls)]
 
 
 def _request(job: Job, candidate: Candidate) -> Request:

@@ -29,7 +29,7 @@ class Warp(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One range of one warp; ns on the trace's own clock, which ticks every 32 ns."""
+    """One range of one warp; ns from the start of the launch's first range, in ticks of 32 ns."""
 
     name: str
     where: Warp
@@ -116,8 +116,8 @@ def pipeline(launch: Launch) -> Pipeline:
     busy: dict[str, dict[Warp, list[Interval]]] = defaultdict(dict)
     waiting_ns: dict[str, float] = defaultdict(float)
     for warp, role in roles(launch).items():
-        waits = _union((s.start_ns, s.end_ns) for s in by_warp[warp] if s.waits)
-        ranges = _union((s.start_ns, s.end_ns) for s in by_warp[warp])
+        waits = union((s.start_ns, s.end_ns) for s in by_warp[warp] if s.waits)
+        ranges = union((s.start_ns, s.end_ns) for s in by_warp[warp])
         busy[role][warp] = _minus(ranges, waits)
         waiting_ns[role] += _length(waits)
     times = [
@@ -172,18 +172,19 @@ def _warp(place: dict[str, Any]) -> Warp:
 
 
 def _spans(ranges: list[dict[str, Any]], names: list[str], places: list[Warp]) -> Iterable[Span]:
+    # Time stamps count ns since 1970: as floats they would be exact to 256 ns only.
+    first = min((entry["startTs"] for entry in ranges), default=0)
     for entry in ranges:
-        for place in entry["warpLocIdxs"]:
-            yield Span(
-                names[entry["rangeNameIdx"]], places[place], float(entry["startTs"]), float(entry["endTs"])
-            )
+        start, end = float(entry["startTs"] - first), float(entry["endTs"] - first)
+        for place in dict.fromkeys(entry["warpLocIdxs"]):  # one each for start and end, mostly the same
+            yield Span(names[entry["rangeNameIdx"]], places[place], start, end)
 
 
 def _overlap(a: dict[Warp, list[Interval]], b: dict[Warp, list[Interval]]) -> float:
     both = least = 0.0
     for cta in {warp.cta for warp in (*a, *b)}:
         busy_a, busy_b = (
-            _union(interval for warp, intervals in role.items() if warp.cta == cta for interval in intervals)
+            union(interval for warp, intervals in role.items() if warp.cta == cta for interval in intervals)
             for role in (a, b)
         )
         both += _length(busy_a) - _length(_minus(busy_a, busy_b))
@@ -191,7 +192,7 @@ def _overlap(a: dict[Warp, list[Interval]], b: dict[Warp, list[Interval]]) -> fl
     return both / least if least else 0.0
 
 
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
+def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The same points in time as disjoint intervals in order."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
@@ -203,16 +204,19 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _minus(intervals: list[Interval], removed: list[Interval]) -> list[Interval]:
-    """What of `intervals` lies outside `removed`; both disjoint and in order."""
+    """What of `intervals` lies outside `removed`; both disjoint and in order. One pass over each."""
     left: list[Interval] = []
+    hole = 0
     for start, end in intervals:
         at = start
-        for hole_start, hole_end in removed:
-            if hole_end <= at or hole_start >= end:
-                continue
+        while hole < len(removed) and removed[hole][0] < end:
+            hole_start, hole_end = removed[hole]
             if hole_start > at:
                 left.append((at, hole_start))
             at = max(at, hole_end)
+            if hole_end > end:
+                break  # it may reach into the next interval
+            hole += 1
         if at < end:
             left.append((at, end))
     return left

@@ -1,7 +1,7 @@
-"""What a profiler runs: `python -m kwiki_kernels.profile.target REQUEST.json`.
+"""What a profiler runs: `python -m kwiki_kernels.profile.target REQUEST.json WARM_UP_CALLS`.
 
-Builds the job's one candidate, calls it on the job's one workload until everything is loaded, and
-once more between profiler start and stop.
+Builds the job's one candidate, calls it on the job's one workload so often that everything is loaded,
+and once more between profiler start and stop.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from pathlib import Path
 from kwiki_kernels.build import BuildError, build_candidate
 from kwiki_kernels.messages import Request
 
-WARM_UP_CALLS = 2
 
-
-def main(request_path: Path) -> None:
+def main(request_path: Path, warm_up_calls: int) -> None:
     """Serve one request; what fails is printed on stderr with exit code 1."""
     request = Request.model_validate_json(request_path.read_bytes())
     job, candidate = request.job, request.candidate
@@ -45,7 +43,7 @@ def main(request_path: Path) -> None:
     )
     outputs = poisoned_outputs(task.definition, workload, "cuda")
     runner = Runner(build.launch, examination.values(0), outputs)
-    for _ in range(WARM_UP_CALLS):
+    for _ in range(warm_up_calls):
         runner.call()
     torch.cuda.synchronize()
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
@@ -55,4 +53,4 @@ def main(request_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
