@@ -8,12 +8,15 @@ from typing import Any
 
 from kwiki_ingest.quoting import NOTE, as_data
 from kwiki_kernels.evaluation import Evaluation, Knobs, Record
+from kwiki_kernels.profile.iket import Pipeline
 from kwiki_kernels.profile.metrics import roofline_metrics
 
+from kwiki_agent.diagnosis_text import role_rows, trace_line
 from kwiki_agent.graph import Position
 from kwiki_agent.loop import Loop
-from kwiki_agent.report import candidate_table, final_job, markdown_table
+from kwiki_agent.report import candidate_table, final_job
 from kwiki_agent.submission import MAX_SOURCE_BYTES
+from kwiki_agent.table import markdown_table
 from kwiki_agent.trials import BASELINE, Trial, history
 
 SHOWN_FAILURES = 3
@@ -264,6 +267,9 @@ def _diagnosis_lines(d: BriefDocument) -> Iterator[str]:
     symptoms = ", ".join(d.diagnosis["symptoms"]) or "no symptom"
     yield f"{d.diagnosis['bound']}; {symptoms}. Next edit: {d.diagnosis['next_edit']}\n"
     yield ", ".join(f"{name} {value:.4g}" for name, value in d.diagnosis["metrics"].items()) + "\n"
+    if d.diagnosis.get("pipeline"):
+        traced = Pipeline.model_validate(d.diagnosis["pipeline"])
+        yield trace_line(traced) + "\n\n" + markdown_table(role_rows(traced)) + "\n"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -22,6 +22,7 @@ from kwiki_kernels.task import Task, load_task
 
 from kwiki_agent import __version__
 from kwiki_agent.contract import AgentError, Contract
+from kwiki_agent.diagnosis_text import evidence_rows, role_rows, trace_line
 from kwiki_agent.lookup import choose_arch, choose_workloads, find_task, parse_knobs, shipped_tasks
 from kwiki_agent.progress import Progress
 from kwiki_agent.table import aligned
@@ -126,7 +127,7 @@ def _profile(args: argparse.Namespace) -> int:
             job, verdict, task, counters_file=args.ncu_csv, trace_file=args.iket_json,
             capture=why_not is None, folder=args.out, say=progress.say,
         )  # fmt: skip
-    diagnosis = diagnose(metrics_of(verdict, counters, pipeline))
+    diagnosis = diagnose(metrics_of(verdict, counters, pipeline), pipeline)
     if args.json:
         print(diagnosis.model_dump_json())
         return 0
@@ -134,13 +135,9 @@ def _profile(args: argparse.Namespace) -> int:
     print(f"{task.name} {job.workload_uuids[0]} on {job.arch}: {diagnosis.bound}{share}")
     _print_lines(filter(None, [why_not, *notes]))
     print(f"next edit: {diagnosis.next_edit}")
-    rows = [("symptom", "metric", "value", "threshold")]
-    rows += [(e.symptom, e.metric, f"{e.value:.4g}", f"{e.op} {e.threshold:g}") for e in diagnosis.evidence]
-    _print_lines(aligned(rows) if diagnosis.evidence else [])
+    _print_lines(aligned(evidence_rows(diagnosis)))
     if pipeline:
-        header = ("role", "warps", "busy us", "waiting us")
-        roles = [(r.role, str(r.warps), f"{r.busy_us:.2f}", f"{r.waiting_us:.2f}") for r in pipeline.roles]
-        _print_lines(aligned([header, *roles]))
+        _print_lines([trace_line(pipeline), *aligned(role_rows(pipeline))])
     _print_reports(verdict.static_reports)
     _print_lines(str(picture) for picture in pictures)
     return 0

@@ -56,7 +56,7 @@ def diagnose_incumbent(state: RunState, loop: Loop) -> tuple[str, Diagnosis] | N
         )  # fmt: skip
     for note in notes:
         loop.say(f"profile: {note}")
-    diagnosis = diagnose(metrics_of(largest, counters, pipeline))
+    diagnosis = diagnose(metrics_of(largest, counters, pipeline), pipeline)
     write_text(folder / "diagnosis.json", diagnosis.model_dump_json(indent=1))
     return incumbent, diagnosis
 

@@ -24,6 +24,7 @@ from kwiki_agent.report_sections import (
 )
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
+from kwiki_agent.table import markdown_table
 from kwiki_agent.trials import BASELINE, Trial, history
 
 
@@ -216,10 +217,3 @@ def _benchmark_csv(run: RunFolder) -> str:
                     [job_id, name, r.uuid, r.status, *timing, error, r.timing.timer if r.timing else ""]
                 )
     return stream.getvalue()
-
-
-def markdown_table(rows: list[tuple[str, ...]]) -> str:
-    """The rows as a Markdown table, the first its header; cells may hold any text."""
-    header, *body = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])

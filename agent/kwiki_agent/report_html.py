@@ -17,6 +17,8 @@ from kwiki_agent.runs import write_text
 
 FORBIDDEN = ("html", "entity", "link", "reference", "short_reference", "autolink", "automail",
              "image_reference", "short_image_ref")  # fmt: skip
+MOST_PICTURE_BYTES = 500_000
+"""A larger picture is only named: a report must open at once, whatever lies in the run's folder."""
 PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*)" ?/?>')
 
 PAGE = """<!doctype html>
@@ -79,5 +81,7 @@ def _picture(folder: Path, name: str, source: str) -> str:
     path = (folder / source).resolve()
     if path.suffix != ".svg" or not path.is_relative_to(folder.resolve()) or not path.is_file():
         return name
+    if path.stat().st_size > MOST_PICTURE_BYTES:
+        return f"{name}: see <code>{source}</code>"
     data = base64.b64encode(path.read_bytes()).decode()
     return f'<img alt="{name}" src="data:image/svg+xml;base64,{data}">'

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
+from kwiki_kernels.profile.diagnose import Diagnosis
 from kwiki_kernels.task import Task
 
 from kwiki_agent.budget import spent
 from kwiki_agent.contract import Contract
+from kwiki_agent.diagnosis_text import evidence_rows, role_rows, trace_line
 from kwiki_agent.policy.accounting import Bill
 from kwiki_agent.policy.directions import MAX_TRIES, Ranking, standings
 from kwiki_agent.runs import REVIEWS, TROUBLES, RunFolder
+from kwiki_agent.table import markdown_table
 from kwiki_agent.trials import Trial
 
 
@@ -55,13 +57,19 @@ def profile_section(run: RunFolder) -> Iterator[str]:
     if folders:
         yield "## Profiles\n"
     for folder in folders:
-        diagnosis = folder / "diagnosis.json"
-        if diagnosis.exists():
-            said = json.loads(diagnosis.read_text(encoding="utf-8"))
-            symptoms = ", ".join(said["symptoms"]) or "no symptom"
-            yield f"`{folder.name}` is {said['bound']}; {symptoms}. Next edit: {said['next_edit']}\n"
+        if (said := folder / "diagnosis.json").exists():
+            yield from _diagnosis(folder.name, Diagnosis.model_validate_json(said.read_bytes()))
         for picture in sorted(folder.glob("*.svg")):
             yield f"![{folder.name} {picture.stem}]({picture.relative_to(run.path).as_posix()})\n"
+
+
+def _diagnosis(name: str, said: Diagnosis) -> Iterator[str]:
+    symptoms = ", ".join(said.symptoms) or "no symptom"
+    yield f"`{name}` is {said.bound}; {symptoms}. Next edit: {said.next_edit}\n"
+    if rows := evidence_rows(said):
+        yield markdown_table(rows) + "\n"
+    if said.pipeline:
+        yield trace_line(said.pipeline) + "\n\n" + markdown_table(role_rows(said.pipeline)) + "\n"
 
 
 def _line(text: str) -> str:

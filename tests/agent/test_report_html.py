@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from kwiki_agent.graph import drive, locate
-from kwiki_agent.report import markdown_table, write_report
+from kwiki_agent.report import write_report
 from kwiki_agent.report_html import write_html
+from kwiki_agent.table import markdown_table
+from kwiki_kernels.profile.diagnose import diagnose
+from kwiki_kernels.profile.iket import Pipeline, RoleTime
 
 from tests.agent.toy import MakeLoop
 
@@ -54,13 +56,24 @@ def test_profiles_put_into_the_run_are_shown_in_both(make_toy_loop: MakeLoop) ->
     folder = loop.run.path / "profile" / "c0002"
     folder.mkdir(parents=True)
     (folder / "timeline.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    said = {"bound": "memory-bound", "symptoms": ["spills"], "next_edit": "Use fewer registers."}
-    (folder / "diagnosis.json").write_text(json.dumps(said))
+    (folder / "latency.svg").write_text(f"<svg><!-- {'x' * 600_000} --></svg>")
+    load = RoleTime(role="load", warps=2, busy_us=10, waiting_us=30)
+    multiply = RoleTime(role="multiply", warps=4, busy_us=120, waiting_us=40)
+    traced = Pipeline(kernel="k", duration_us=42, roles=(multiply, load), overlap={"load+multiply": 0.75})
+    said = diagnose({"spills": 3.0, "roofline_share": 0.5}, traced)
+    (folder / "diagnosis.json").write_text(said.model_dump_json())
     write_report(loop.run, loop.task, locate(loop).state)
     text = (loop.run.path / "report.md").read_text()
-    assert "`c0002` is memory-bound; spills. Next edit: Use fewer registers." in text
+    assert f"`c0002` is latency-bound; register-spills, latency-bound. Next edit: {said.next_edit}" in text
+    assert "| register-spills | spills | 3 | > 0 |" in text
+    assert "Traced: one cluster, 42.0 us." in text
+    assert "| multiply | 4 | 30.00 | 10.00 | 25% |" in text
     page = Tags((loop.run.path / "report.html").read_text())
-    assert "c0002 timeline" in [attributes.get("alt") for tag, attributes in page.tags if tag == "img"]
+    pictures = [attributes.get("alt") for tag, attributes in page.tags if tag == "img"]
+    assert "c0002 timeline" in pictures
+    assert "c0002 latency" not in pictures  # too large for a page that opens at once: only named
+    assert "profile/c0002/latency.svg" in page.text
+    assert "load+multiply 75%" in page.text
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from kwiki_agent.compare import compare, timings
 from kwiki_agent.contract import AgentError
 from kwiki_agent.export.kernel_file import entry_name, kernel_file
 from kwiki_agent.export.test_file import test_file
-from kwiki_agent.report import final_job, markdown_table
+from kwiki_agent.report import final_job
 from kwiki_agent.runs import RunFolder, write_text
+from kwiki_agent.table import markdown_table
 from kwiki_agent.trials import BASELINE, history
 
 
