@@ -99,4 +99,5 @@ def test_work_on_a_side_stream_does_not_make_a_kernel_look_faster() -> None:
         assert slow is not None
         assert fast.median_us > 0.3 * slow.median_us
     else:
-        assert cheat.status in {Status.INCORRECT_NUMERICAL, Status.RUNTIME_ERROR}, cheat.log
+        caught = {Status.INCORRECT_NUMERICAL, Status.REJECTED, Status.RUNTIME_ERROR}
+        assert cheat.status in caught, cheat.log

@@ -144,3 +144,15 @@ def test_time_in_which_something_built_or_ran_is_not_the_judges_own_and_making_a
     spent = account(spans, began_s=0.0, ended_s=10.0)
     assert (spent.wall_s, spent.build_s, spent.gpu_s, spent.own_s) == (10.0, 4.0, 4.0, 3.0)
     assert spent.own_share == 0.3
+
+
+def test_what_a_kernel_imports_is_not_paid_for_at_each_workload() -> None:
+    """A quarter of a second each it was, while everything imported was searched for garbage every time."""
+    shapes = {f"w{number}": (4, 64) for number in range(20)}
+    job = make_job(
+        f"from cutlass import cute\n{HONEST}", task_files=task_files(shapes=shapes),
+        workload_uuids=tuple(shapes), stage="check", protocol=Protocol(warmup=0, iterations=3),
+    )  # fmt: skip
+    (verdict,) = run_job(job)
+    assert verdict.status is Status.UNMEASURED, verdict.log
+    assert verdict.judge_s < 0.1 * len(shapes)
