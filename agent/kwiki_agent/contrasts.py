@@ -47,9 +47,10 @@ def measured_contrasts(run: RunFolder, task: Task, incumbent: str) -> Iterator[C
     best = candidates[incumbent]
     if best.rules:  # a dispatch stands on the candidate that was best before it
         best = candidates[best.parent or ""]
-    yield from _strongest(_single_knob_contrasts(run, candidates, best))
+    default = task.knob_space.default if task.knob_space else {}
+    yield from most_telling(_single_knob_contrasts(run, candidates, best), default)
     yield from _whole_set_contrast(run, candidates.get(default_candidate(run, task) or ""), best)
-    yield from _strongest(_per_shape_contrasts(run, candidates, best))
+    yield from most_telling(_per_shape_contrasts(run, candidates, best), default)
 
 
 def _single_knob_contrasts(
@@ -110,10 +111,18 @@ def _contrast(
         )
 
 
-def _strongest(contrasts: Iterator[Contrast]) -> list[Contrast]:
-    """The strongest contrast for each set of knobs, the most telling first."""
+def most_telling(contrasts: Iterator[Contrast], default: Knobs) -> list[Contrast]:
+    """The strongest contrast for each set of knobs: first those that beat the task's default, then the rest.
+
+    That a default is right is worth less: whoever comes next starts from it anyway.
+    """
+
+    def rank(contrast: Contrast) -> tuple[bool, float]:
+        beats_default = contrast.rejected.items() <= default.items()
+        return not beats_default, -contrast.ratio.value
+
     strongest: dict[tuple[str, ...], Contrast] = {}
-    for contrast in sorted(contrasts, key=lambda c: -c.ratio.value):
+    for contrast in sorted(contrasts, key=rank):
         strongest.setdefault(tuple(contrast.chosen), contrast)
     return list(strongest.values())[:MOST_LESSONS_OF_A_KIND]
 
