@@ -46,7 +46,7 @@ def profile(
     counters_text = _read(counters_file) if counters_file else None
     trace_text = _read(trace_file) if trace_file else None
     counters = ncu.dominant(ncu.read_csv(counters_text)) if counters_text is not None else None
-    launch = iket.read_trace(trace_text)[-1] if trace_text is not None else None
+    launch = iket.longest(iket.read_trace(trace_text)) if trace_text is not None else None
     if capture and counters is None:
         say("counting with ncu")
         try:
@@ -58,7 +58,8 @@ def profile(
     if capture and launch is None and "iket." in candidate.source:
         say("tracing with run-iket")
         try:
-            launch = iket.read_trace(capture_trace(job, candidate, folder))[-1]
+            cluster = counters.middle_cluster if counters else (0, 0, 0)
+            launch = iket.longest(iket.read_trace(capture_trace(job, candidate, folder, cluster)))
         except ProfileError as error:
             notes.append(f"no trace: {error}")
     pipeline = iket.pipeline(launch) if launch else None

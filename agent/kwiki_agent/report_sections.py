@@ -64,8 +64,8 @@ def profile_section(run: RunFolder) -> Iterator[str]:
 
 
 def _diagnosis(name: str, said: Diagnosis) -> Iterator[str]:
-    symptoms = ", ".join(said.symptoms) or "no symptom"
-    yield f"`{name}` is {said.bound}; {symptoms}. Next edit: {said.next_edit}\n"
+    words = [said.bound, *(symptom for symptom in said.symptoms if symptom != said.bound)]
+    yield f"`{name}` is {', '.join(words)}. Next edit: {said.next_edit}\n"
     if rows := evidence_rows(said):
         yield markdown_table(rows) + "\n"
     if said.pipeline:

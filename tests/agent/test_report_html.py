@@ -64,7 +64,7 @@ def test_profiles_put_into_the_run_are_shown_in_both(make_toy_loop: MakeLoop) ->
     (folder / "diagnosis.json").write_text(said.model_dump_json())
     write_report(loop.run, loop.task, locate(loop).state)
     text = (loop.run.path / "report.md").read_text()
-    assert f"`c0002` is latency-bound; register-spills, latency-bound. Next edit: {said.next_edit}" in text
+    assert f"`c0002` is latency-bound, register-spills. Next edit: {said.next_edit}" in text
     assert "| register-spills | spills | 3 | > 0 |" in text
     assert "Traced: one cluster, 42.0 us." in text
     assert "| multiply | 4 | 30.00 | 10.00 | 25% |" in text

@@ -112,6 +112,19 @@ def test_launches_of_cuda_graphs_are_read_too() -> None:
     assert [launch.kernel for launch in iket.read_trace(json.dumps(graph))] == ["kernel"]
 
 
+def test_of_several_kernels_the_longest_is_looked_at_in_its_last_launch() -> None:
+    def launch(kernel: str, ns: float) -> iket.Launch:
+        return iket.Launch(kernel, (iket.Span("a_run", iket.Warp((0, 0, 0), 0), 0.0, ns),))
+
+    short, cold, warm = launch("short", 5.0), launch("long", 90.0), launch("long", 60.0)
+    assert iket.longest([cold, short, warm, short]) is warm
+
+
+def test_the_cluster_to_trace_is_asked_for() -> None:
+    line = iket.command(["python"], Path("out"), (8192, 0, 0))
+    assert line[line.index("--enabled-cluster") + 1] == "8192,0,0"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stringTable": [], "locationTable": [{}]}'])
 def test_what_is_no_trace_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(ProfileError, match="not a trace that run-iket writes"):

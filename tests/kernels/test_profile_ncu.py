@@ -53,6 +53,15 @@ def test_what_the_gpu_does_not_count_is_absent_rather_than_zero(absent: str) -> 
     assert only.metrics == {ncu.DURATION: 5.0}
 
 
+def test_of_several_waves_a_cluster_in_the_middle_is_traced_and_of_one_the_first() -> None:
+    rows = ncu.KernelCounters(kernel="k", grid="(16384, 1, 1)", block="", metrics={ncu.WAVES: 15.5})
+    assert rows.middle_cluster == (8192, 0, 0)
+    paired = rows.model_copy(update={"metrics": {ncu.WAVES: 15.5, "launch__cluster_dim_x": 2.0}})
+    assert paired.middle_cluster == (4096, 0, 0)
+    (persistent,) = ncu.read_csv((CAPTURES / "gemm_8192_h200.ncu.csv").read_text(encoding="utf-8"))
+    assert persistent.middle_cluster == (0, 0, 0)
+
+
 def test_a_mean_over_accesses_that_never_happened_is_absent() -> None:
     (gemm,) = ncu.read_csv((CAPTURES / "gemm_8192_h200.ncu.csv").read_text(encoding="utf-8"))
     assert not set(ncu.NEVER_ZERO) & gemm.metrics.keys()  # it loads and stores by TMA

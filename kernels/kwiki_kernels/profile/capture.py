@@ -39,8 +39,10 @@ def capture_counters(job: Job, candidate: Candidate) -> str:
         )
 
 
-def capture_trace(job: Job, candidate: Candidate, into: Path) -> str:
-    """The trace JSON of run-iket for one call of `candidate` on the job's first workload.
+def capture_trace(
+    job: Job, candidate: Candidate, into: Path, cluster: tuple[int, int, int] = (0, 0, 0)
+) -> str:
+    """The trace JSON of run-iket for one `cluster` in one call of `candidate` on the job's first workload.
 
     It is put into the folder `into`, and the Perfetto trace beside it, both gzipped.
 
@@ -50,13 +52,14 @@ def capture_trace(job: Job, candidate: Candidate, into: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="kwiki-iket-") as name:
         folder, traces = Path(name), Path(name) / "traces"
         target = _target(job, candidate, folder, TRACED_AFTER_CALLS)
-        said = _run(iket.command(target, traces), job, candidate, folder)
+        said = _run(iket.command(target, traces, cluster), job, candidate, folder)
         written = sorted(traces.glob("iket_pid_*.trace.json"))
         if not written:
             raise ProfileError(f"run-iket left no trace: {said.strip()[-SAID_CHARS:] or 'it said nothing'}")
         if (size := written[0].stat().st_size) > MOST_TRACE_BYTES:
             raise ProfileError(
-                f"the trace has {size // 1_000_000} MB: put ranges around tiles rather than single steps"
+                f"the trace has {size // 1_000_000} MB, more than can be read soon: put ranges around tiles "
+                "rather than single steps, or take a smaller workload"
             )
         for path in (*written, *traces.glob("*.pftrace")):
             (into / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), compresslevel=6))

@@ -81,11 +81,15 @@ class Pipeline(Record):
     """`a+b` to the share of the less busy role's busy time in which both are busy, in the same CTA, 0..1."""
 
 
-def command(target: Sequence[str], folder: Path) -> list[str]:
-    """The command line that traces the first cluster of every instrumented kernel that `target` builds."""
+def command(target: Sequence[str], folder: Path, cluster: tuple[int, int, int] = (0, 0, 0)) -> list[str]:
+    """The command line that traces one cluster of every instrumented kernel that `target` launches.
+
+    Args:
+        cluster: in units of clusters; run-iket takes the first one of a grid that does not reach so far.
+    """
     return [
         "run-iket", "--output-dir", str(folder), "--clobber",
-        "profile", "--enabled-cluster", "0,0,0", "--postprocess", "all", "--", *target,
+        "profile", "--enabled-cluster", ",".join(map(str, cluster)), "--postprocess", "all", "--", *target,
     ]  # fmt: skip
 
 
@@ -108,6 +112,11 @@ def read_trace(text: str) -> tuple[Launch, ...]:
     if not (traced := tuple(launch for launch in launches if launch.spans)):
         raise ProfileError("the trace holds no ranges: put iket ranges into the kernel, one set per role")
     return traced
+
+
+def longest(launches: Sequence[Launch]) -> Launch:
+    """The last launch of the kernel that takes longest: what an edit should be about."""
+    return max({launch.kernel: launch for launch in launches}.values(), key=lambda launch: launch.duration_ns)
 
 
 def pipeline(launch: Launch) -> Pipeline:
@@ -172,7 +181,7 @@ def _warp(place: dict[str, Any]) -> Warp:
 
 
 def _spans(ranges: list[dict[str, Any]], names: list[str], places: list[Warp]) -> Iterable[Span]:
-    # Time stamps count ns since 1970: as floats they would be exact to 256 ns only.
+    # Time stamps are about 2^60: as floats they would be exact to 256 ns only.
     first = min((entry["startTs"] for entry in ranges), default=0)
     for entry in ranges:
         start, end = float(entry["startTs"] - first), float(entry["endTs"] - first)
@@ -182,14 +191,19 @@ def _spans(ranges: list[dict[str, Any]], names: list[str], places: list[Warp]) -
 
 def _overlap(a: dict[Warp, list[Interval]], b: dict[Warp, list[Interval]]) -> float:
     both = least = 0.0
-    for cta in {warp.cta for warp in (*a, *b)}:
-        busy_a, busy_b = (
-            union(interval for warp, intervals in role.items() if warp.cta == cta for interval in intervals)
-            for role in (a, b)
-        )
+    in_a, in_b = _by_cta(a), _by_cta(b)
+    for cta in in_a.keys() | in_b.keys():
+        busy_a, busy_b = union(in_a.get(cta, ())), union(in_b.get(cta, ()))
         both += _length(busy_a) - _length(_minus(busy_a, busy_b))
         least += min(_length(busy_a), _length(busy_b))
     return both / least if least else 0.0
+
+
+def _by_cta(role: dict[Warp, list[Interval]]) -> dict[tuple[int, int, int], list[Interval]]:
+    found: dict[tuple[int, int, int], list[Interval]] = defaultdict(list)
+    for warp, intervals in role.items():
+        found[warp.cta] += intervals
+    return found
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:

@@ -89,6 +89,21 @@ class KernelCounters(Record):
         """At the clocks of the profiler's own passes: for ranking kernels, not a measurement."""
         return self.metrics.get(DURATION, 0.0)
 
+    @property
+    def middle_cluster(self) -> tuple[int, int, int]:
+        """The cluster to trace: one from the middle of the grid where that has several waves, else the first.
+
+        CTAs of the first wave start all at once on an idle GPU, and show how a launch begins.
+        """
+        ctas = [int(size) for size in re.findall(r"\d+", self.grid)]
+        if self.metrics.get(WAVES, 0.0) <= 1 or len(ctas) != 3:
+            return (0, 0, 0)
+        x, y, z = (
+            int(size // max(self.metrics.get(f"launch__cluster_dim_{axis}", 1.0), 1.0)) // 2
+            for axis, size in zip("xyz", ctas, strict=True)
+        )
+        return (x, y, z)
+
 
 def command(target: Sequence[str]) -> list[str]:
     """The command line that counts `METRICS` for what `target` runs between profiler start and stop.
