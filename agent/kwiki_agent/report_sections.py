@@ -58,12 +58,17 @@ def profile_section(run: RunFolder) -> Iterator[str]:
         yield "## Profiles\n"
     for folder in folders:
         if (said := folder / "diagnosis.json").exists():
-            yield from _diagnosis(folder.name, Diagnosis.model_validate_json(said.read_bytes()))
+            yield from _diagnosis(folder.name, said.read_bytes())
         for picture in sorted(folder.glob("*.svg")):
             yield f"![{folder.name} {picture.stem}]({picture.relative_to(run.path).as_posix()})\n"
 
 
-def _diagnosis(name: str, said: Diagnosis) -> Iterator[str]:
+def _diagnosis(name: str, text: bytes) -> Iterator[str]:
+    try:
+        said = Diagnosis.model_validate_json(text)
+    except ValueError:
+        yield f"`{name}`: its diagnosis.json is not what `kernel-agent profile --json` prints.\n"
+        return
     words = [said.bound, *(symptom for symptom in said.symptoms if symptom != said.bound)]
     yield f"`{name}` is {', '.join(words)}. Next edit: {said.next_edit}\n"
     if rows := evidence_rows(said):

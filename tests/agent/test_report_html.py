@@ -62,8 +62,11 @@ def test_profiles_put_into_the_run_are_shown_in_both(make_toy_loop: MakeLoop) ->
     traced = Pipeline(kernel="k", duration_us=42, roles=(multiply, load), overlap={"load+multiply": 0.75})
     said = diagnose({"spills": 3.0, "roofline_share": 0.5}, traced)
     (folder / "diagnosis.json").write_text(said.model_dump_json())
+    (folder.parent / "c0003").mkdir()
+    (folder.parent / "c0003" / "diagnosis.json").write_text('{"bound": "none"}')
     write_report(loop.run, loop.task, locate(loop).state)
     text = (loop.run.path / "report.md").read_text()
+    assert "`c0003`: its diagnosis.json is not what `kernel-agent profile --json` prints." in text
     assert f"`c0002` is latency-bound, register-spills. Next edit: {said.next_edit}" in text
     assert "| register-spills | spills | 3 | > 0 |" in text
     assert "Traced: one cluster, 42.0 us." in text

@@ -81,7 +81,7 @@ def test_a_trace_too_large_to_read_asks_for_fewer_ranges(programs: Path, tmp_pat
     into = tmp_path / "profile"
     into.mkdir()
     install(programs, "run-iket", "mkdir traces; truncate -s 300M traces/iket_pid_7.trace.json")
-    with pytest.raises(ProfileError, match="has 314 MB, .*: put ranges around tiles"):
+    with pytest.raises(ProfileError, match=r"has 314 MB, .*: put ranges around tiles"):
         capture_trace(make_job(), CANDIDATE, into)
     assert list(into.iterdir()) == []
 
