@@ -13,7 +13,7 @@ from kwiki_kernels.bout import Bout
 from kwiki_kernels.course import Course
 from kwiki_kernels.examiner_client import ExaminerClient
 from kwiki_kernels.keeper import Child
-from kwiki_kernels.lease import gpu_lease, quiet
+from kwiki_kernels.lease import gpu_lease, quiet, unquiet
 from kwiki_kernels.messages import Built, Command, Ready, Request
 
 Hush = Callable[[], AbstractContextManager[None]]
@@ -60,7 +60,7 @@ def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading
     Raises, as `supervise`.
     """
     with examiner.seat(children):
-        with quiet(stop):
+        with unquiet(stop):
             field = [child for child in children if _opens(child)]
         with gpu_lease(stop):
             if examiner.environment is None:
@@ -72,9 +72,9 @@ def compete(children: Sequence[Child], examiner: ExaminerClient, stop: threading
                     for child in children:  # one of them may have left something running
                         child.dismiss()
                     examiner.expect_well()
-        with quiet(stop):
-            for child in children:
-                child.dismiss()
+    with unquiet(stop):  # while the next but one makes its context
+        for child in children:
+            child.dismiss()
 
 
 def play(children: Sequence[Child], examiner: ExaminerClient, hush: Hush = contextlib.nullcontext) -> None:

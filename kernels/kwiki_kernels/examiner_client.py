@@ -30,7 +30,8 @@ from kwiki_kernels.sensors import open_sensors
 from kwiki_kernels.task import Task
 
 SEATS = 2
-"""Contests whose processes may hold contexts at the same time: one on the GPU, and the next or the last."""
+"""Contests whose processes may hold contexts at the same time: one on the GPU, and the next; the last one's
+are about to go."""
 SLOW = 1.25
 """Over the known kernel's time at the job's start; runs of it on an idle GPU differ by a few percent."""
 PATIENCE_S = (0.5, 1.0, 2.0, 4.0)
@@ -99,12 +100,10 @@ class ExaminerClient:
         while not self.seats.acquire(timeout=POLL_S):
             if self.stop.is_set():
                 raise Cancelled
-        self.seated += children
+        self.seated += children  # for good: they have processes until they are dismissed
         try:
             yield
         finally:
-            for child in children:
-                self.seated.remove(child)
             self.seats.release()
 
     def open(self) -> None:

@@ -23,27 +23,33 @@ def gpu_lease(stop: threading.Event) -> AbstractContextManager[None]:
     Raises, on entering:
         Cancelled: `stop` was set while waiting.
     """
-    return _alone("gpu", stop)
+    return _locked("gpu", stop)
 
 
 def quiet(stop: threading.Event) -> AbstractContextManager[None]:
-    """Nothing happens on the GPU that would show in a timing: held for all rounds on a workload, and by
-    whoever makes or destroys a context, which may so fall between two workloads of another contest.
+    """Nothing happens on the GPU that would show in a timing: held for all rounds on a workload.
 
-    Raises, on entering:
-        Cancelled: `stop` was set while waiting.
+    Raises, as `gpu_lease`.
     """
-    return _alone("quiet", stop)
+    return _locked("quiet", stop)
+
+
+def unquiet(stop: threading.Event) -> AbstractContextManager[None]:
+    """Contexts are made and destroyed, by any number at a time, between two workloads of another contest.
+
+    Raises, as `gpu_lease`.
+    """
+    return _locked("quiet", stop, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
-def _alone(what: str, stop: threading.Event) -> Iterator[None]:
+def _locked(what: str, stop: threading.Event, how: int = fcntl.LOCK_EX) -> Iterator[None]:
     gpu = visible_gpu().replace("/", "-")
     path = Path(tempfile.gettempdir()) / f"kernel-wiki-{what}-{os.getuid()}-{gpu}.lock"
     with path.open("w") as lock:
         while True:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if stop.wait(POLL_S):
