@@ -4,7 +4,7 @@
 hangs. A case is a function named after its page; it calls what the page's code defines.
 """
 
-from tests.ingest.page_kernels import mainloops, patterns  # noqa: F401 (they enter their cases)
+from tests.ingest.page_kernels import barriers, mainloops, patterns  # noqa: F401 (they enter their cases)
 from tests.ingest.page_kernels.frame import CASES, run
 
 __all__ = ["CASES", "run"]

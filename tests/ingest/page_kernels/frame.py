@@ -38,27 +38,33 @@ def run(name: str) -> None:
     from cutlass.torch import current_stream
 
     function, fence = CASES[name]
-    got, want = function(_code(name, fence), current_stream())
+    got, want = function(module(page_code(name, fence)), current_stream())
     torch.cuda.synchronize()
     error = ((got.double() - want.double()).norm() / want.double().norm()).item()
     assert error < RELATIVE_L2, f"{name}: relative L2 error {error:.2g}"
     print(f"{name}: relative L2 error {error:.2g}")
 
 
-def _code(name: str, fence: int) -> ModuleType:
+def page_code(name: str, fence: int = 0) -> str:
+    """The `fence`-th Python fence of a page among those that compile."""
     (path,) = WIKI.glob(f"*/{name}.md")
     code = [
         f.code for f in code_fences.fences(path.read_text()) if f.is_python and f.info.startswith("compiles")
     ]
+    return code[fence]
+
+
+def module(code: str) -> ModuleType:
+    """The code as an imported module."""
     file = Path(tempfile.mkdtemp()) / "page_code.py"  # the DSL reads its source from a file
-    file.write_text(code[fence])
+    file.write_text(code)
     spec = importlib.util.spec_from_file_location("page_code", file)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["page_code"] = module  # dataclasses and the DSL look there
-    spec.loader.exec_module(module)
-    return module
+    page = importlib.util.module_from_spec(spec)
+    sys.modules["page_code"] = page  # dataclasses and the DSL look there
+    spec.loader.exec_module(page)
+    return page
 
 
 def view(tensor: torch.Tensor) -> Any:
