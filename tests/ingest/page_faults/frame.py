@@ -72,10 +72,10 @@ def edited_page(
 
 
 def run(name: str, broken: bool) -> None:
-    """Run one fault twice, or its kernel without the mistake; `WRONG_EXIT` is the exit status of wrong numbers.
+    """Run one fault twice, or its kernel without the mistake. Exits with `WRONG_EXIT` if numbers are wrong.
 
-    Prints `LAUNCHED` when the first call has returned, then a JSON object: the relative L2 errors, the shares of
-    wrong elements, that of NaN, and whether both runs gave the same numbers.
+    Prints `LAUNCHED` when the first call has returned, then a JSON object: the relative L2 errors, the shares
+    of wrong elements, that of NaN, and whether both runs gave the same numbers.
     """
     from cutlass.torch import current_stream
 
