@@ -182,6 +182,13 @@ edited_page(
     "",
     HANGS,
 )
+edited_page(
+    "exit-before-peers-have-written",
+    "clusters",
+    "    cute.arch.mbarrier_wait(mbar, 0)\n",
+    "    if rank == 0:\n        cute.arch.mbarrier_wait(mbar, 0)\n",
+    RIGHT,
+)
 edited_page("write-to-absent-peer", "clusters", "if peer < CLUSTER:", "if peer < 2 * CLUSTER:", "CUDA error")
 
 # Layouts and numbers
@@ -190,6 +197,13 @@ edited_page(
     "tma-store",
     "smem_layout.outer, byte_alignment=1024, swizzle=smem_layout.inner)",
     "smem_layout.outer, byte_alignment=1024)",
+    WRONG,
+)
+edited_page(
+    "swizzled-tile-at-128-bytes",
+    "warp-specialised-gemm",
+    "sA: cute.struct.Align[cute.struct.MemRange[BF16, TILE[0] * TILE[2] * STAGES], 1024]",
+    "sA: cute.struct.Align[cute.struct.MemRange[BF16, TILE[0] * TILE[2] * STAGES], 128]",
     WRONG,
 )
 edited_page(

@@ -71,3 +71,19 @@ def compiled_for_fewer_rows(stream: Any, broken: bool) -> Numbers:
     compiled = cute.compile(kernels.halve, view(x[first]), view(y[first]), stream)
     compiled(view(x), view(y), stream)
     return y, x.double() / 2
+
+
+@fault(WRONG)
+def another_stream_than_torch(stream: Any, broken: bool) -> Numbers:
+    """The kernel does not wait for what torch has put into its own stream."""
+    import cuda.bindings.driver as cuda
+
+    from tests.ingest.page_faults import kernels
+
+    other = torch.cuda.Stream()
+    x, y, later = torch.zeros(16, 128, device="cuda"), torch.zeros(16, 128, device="cuda"), normal(16, 128)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(20_000_000)  # about 10 ms
+    x.copy_(later)
+    kernels.halve(view(x), view(y), cuda.CUstream(other.cuda_stream) if broken else stream)
+    return y, later.double() / 2
