@@ -16,6 +16,7 @@ from kwiki_kernels.profile.iket import Interval, Launch, Span, Warp, own_spans, 
 
 Colour = tuple[float, float, float]
 """Red, green, blue, 0..1."""
+TICK_NS = 32.0
 MOST_LANES = 16
 """More cannot be read."""
 LEGIBLE = 150
@@ -78,9 +79,10 @@ def kinds_of(lanes: tuple[Lane, ...]) -> tuple[RangeKind, ...]:
 
 
 def whole(lanes: tuple[Lane, ...]) -> Interval:
-    """From the first range's start to the last one's end, ns."""
+    """From the first range's start to the last one's end, ns; at least a tick of the clock."""
     spans = [span for lane in lanes for span in lane.spans]
-    return min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+    begin, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+    return begin, max(end, begin + TICK_NS)
 
 
 def closer_look(lanes: tuple[Lane, ...]) -> Interval | None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from kwiki_agent.timeline import MOST_LANES, closer_look, kinds_of, lanes_of, paint
+from kwiki_agent.timeline import MOST_LANES, closer_look, kinds_of, lanes_of, paint, whole
 from kwiki_kernels.profile import iket
 
 from tests.kernels.test_profile_iket import Event, trace
@@ -39,6 +39,12 @@ def test_a_second_cta_is_shown_whole_or_not_at_all() -> None:
     for warps, shown in ((8, 16), (9, 9)):
         both = [iket.Span("a_run", iket.Warp((x, 0, 0), w), 0.0, 1.0) for x in (0, 1) for w in range(warps)]
         assert len(lanes_of(iket.Launch("kernel", tuple(both)))) == shown
+
+
+def test_a_range_shorter_than_a_tick_still_has_a_picture() -> None:
+    lanes = lanes_of(launch_of(("a_run", 0, 64, 64)))
+    assert whole(lanes) == (0.0, 32.0)
+    assert paint(lanes, {"a_run": RED}, whole(lanes), 4).shape == (1, 4, 4)
 
 
 def test_few_ranges_need_no_closer_look() -> None:
