@@ -20,6 +20,9 @@ from kwiki_kernels.messages import Placement, Scalar, Slot
 
 ALIGNMENT = 512
 """Bytes; as torch's own allocator has it."""
+PAGE_BYTES = 2 << 20
+"""Device memory is asked for in whole large pages, or else the other process maps it in small ones, and a
+kernel that walks more than about 512 MiB of it waits for translations."""
 LAZY_PEER_ACCESS = 1
 """The one flag that cuIpcOpenMemHandle takes."""
 
@@ -82,7 +85,8 @@ class DeviceArena:
             opened = driver.IpcHandle.from_buffer_copy(bytes.fromhex(handle))
             driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(self.address), opened, LAZY_PEER_ACCESS)
         else:
-            driver.call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(size))
+            whole = -(-size // PAGE_BYTES) * PAGE_BYTES
+            driver.call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(whole))
 
     @property
     def handle(self) -> str:
