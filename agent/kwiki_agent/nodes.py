@@ -8,6 +8,7 @@ from kwiki_ingest.lessons.disputes import Dispute, open_disputes
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.search.retrieve import by_profile, search
 from kwiki_kernels.evaluation import Evaluation, Knobs, Status
+from kwiki_kernels.profile.diagnose import diagnose
 
 from kwiki_agent.budget import spent
 from kwiki_agent.cards import POOL, cards_to_use
@@ -44,9 +45,10 @@ def retrieve(state: RunState, loop: Loop) -> RunState:
     """Ask the wiki what helps at this stage: by words, and by the incumbent's profile."""
     if not loop.contract.use_cards:
         return {"cards": []}
-    query = query_for(state["stage"], loop.task, state.get("metrics", {}))
+    metrics = state.get("metrics", {})
+    query = query_for(state["stage"], loop.task, metrics)
     hits = search(loop.wiki, query, arch=loop.contract.arch, k=POOL, store="chroma")
-    selected = by_profile(loop.wiki, state.get("metrics", {}), loop.contract.arch)
+    selected = by_profile(loop.wiki, metrics, loop.contract.arch, symptoms=diagnose(metrics).symptoms)
     cards = cards_to_use(
         [*selected, *hits], loop.task, workloads=loop.contract.workloads, knobs=_starting_knobs(state, loop)
     )

@@ -205,6 +205,15 @@ def test_a_profile_selects_pages_whose_triggers_all_hold(wiki: Wiki, write_page:
     assert ids(by_profile(wiki, {})) == []
 
 
+def test_a_trigger_that_bears_on_nothing_diagnosed_selects_no_page(wiki: Wiki, write_page: WritePage) -> None:
+    trigger = "[{metric: traffic_ratio, op: '>', value: 1.3}]"
+    write_page("traffic", "Read once.", triggers=trigger, symptoms="[redundant-traffic]")
+    sync(wiki)
+    far_off = {"traffic_ratio": 4.0}
+    assert ids(by_profile(wiki, far_off, symptoms=["redundant-traffic"])) == ["traffic"]
+    assert ids(by_profile(wiki, far_off, symptoms=["compute-bound"])) == []
+
+
 def test_without_an_index_the_next_step_is_named(wiki: Wiki) -> None:
     with pytest.raises(IndexMissingError, match="run `wiki sync`"):
         search(wiki, "anything")

@@ -130,16 +130,26 @@ def search(
         return _with_rechecks(wiki, manifest, _fuse(manifest, answers, pages)[:k])
 
 
-def by_profile(wiki: Wiki, metrics: Mapping[str, float], arch: str | None = None, k: int = 5) -> list[Hit]:
+def by_profile(
+    wiki: Wiki,
+    metrics: Mapping[str, float],
+    arch: str | None = None,
+    *,
+    symptoms: Collection[str] | None = None,
+    k: int = 5,
+) -> list[Hit]:
     """Pages whose triggers all hold for the measured `metrics`, those with more triggers first.
 
-    No leg ranked them, so their `ranks` are empty.
+    With `symptoms`, a diagnosis of the same metrics, only pages that speak of one of them: a metric may be
+    far off and yet not be what bounds the kernel. No leg ranked the hits, so their `ranks` are empty.
     """
     with open_for_reading(wiki.index_dir) as manifest:
         pages = Filters(arch).select(manifest)
         chosen = {}
         for page_id, page in pages.items():
             triggers = page.front.get("triggers", ())
+            if symptoms is not None and not set(symptoms) & set(page.front.get("symptoms", ())):
+                continue
             if triggers and all(_holds(trigger, metrics) for trigger in triggers):
                 chosen[page_id] = len(triggers) * _prior(page)
         hits = [
