@@ -7,6 +7,6 @@ its own, which is ended at its limit.
 
 from tests.ingest.page_faults import barriers, edits, launches, numbers  # noqa: F401 (they enter their faults)
 from tests.ingest.page_faults.frame import FAULTS
-from tests.ingest.page_faults.outcome import Outcome, honest_runs, observe
+from tests.ingest.page_faults.outcome import Outcome, honest_runs, observe, server
 
-__all__ = ["FAULTS", "Outcome", "honest_runs", "observe"]
+__all__ = ["FAULTS", "Outcome", "honest_runs", "observe", "server"]

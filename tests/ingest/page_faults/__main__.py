@@ -1,4 +1,4 @@
-"""`NAME broken|honest` runs one fault here; `--all FILE` runs all and adds a line of JSON for each."""
+"""`FILE [NAME...]` runs all faults, or those named, and adds a line of JSON to the file for each outcome."""
 
 import json
 import os
@@ -7,34 +7,30 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.ingest.page_faults import FAULTS, Outcome, honest_runs, observe
-from tests.ingest.page_faults.frame import HANGS, run
-from tests.ingest.page_faults.outcome import HANGING
+from tests.ingest.page_faults import FAULTS, honest_runs
+from tests.ingest.page_faults.frame import HANGS
+from tests.ingest.page_faults.outcome import HANGING, observe, server
 
 
-def run_all(file: Path) -> None:
-    may_hang = [name for name, fault in FAULTS.items() if fault.expected == HANGS]
-    others = [name for name in FAULTS if name not in may_hang]
-    cores = os.cpu_count() or 1
+def main(file: Path, names: list[str]) -> None:
+    may_hang = [name for name in names if FAULTS[name].expected == HANGS]
+    others = [name for name in names if name not in may_hang]
+    context = server()
     with (
         ThreadPoolExecutor(HANGING) as few,
-        ThreadPoolExecutor(cores) as many,
+        ThreadPoolExecutor(os.cpu_count()) as many,
         file.open("a") as out,
     ):
-        futures = [few.submit(observe, name, True) for name in may_hang]
-        futures += [many.submit(observe, name, True) for name in others]
-        futures += [many.submit(observe, name, False) for name in honest_runs()]
+        futures = [few.submit(observe, context, name, True) for name in may_hang]
+        futures += [many.submit(observe, context, name, True) for name in others]
+        futures += [many.submit(observe, context, name, False) for name in honest_runs(names)]
         for future in as_completed(futures):
-            outcome: Outcome = future.result()
-            expected = FAULTS[outcome.name].expected if outcome.broken else "right"
-            out.write(json.dumps({**asdict(outcome), "expected": expected}) + "\n")
+            seen = future.result()
+            expected = FAULTS[seen.name].expected if seen.broken else "right"
+            out.write(json.dumps({**asdict(seen), "expected": expected}) + "\n")
             out.flush()
-            print(
-                outcome.name, "broken" if outcome.broken else "honest", outcome.outcome, "expected:", expected
-            )
+            print(seen.name, "broken:" if seen.broken else "honest:", seen.outcome, "expected:", expected)
 
 
-if sys.argv[1] == "--all":
-    run_all(Path(sys.argv[2]))
-else:
-    run(sys.argv[1], sys.argv[2] == "broken")
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:] or list(FAULTS))

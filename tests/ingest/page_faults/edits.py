@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.ingest.page_faults.frame import HANGS, RIGHT, WRONG, Numbers, edited_page
+from tests.ingest.page_faults.frame import HANGS, LUCK, RIGHT, WRONG, Numbers, edited_page
 from tests.ingest.page_kernels.frame import F32, empty, normal, view
 
 # Who arrives, and how often
@@ -30,7 +30,7 @@ edited_page(
     "hangs",
     "mbarrier_init(full, PRODUCERS)",
     "mbarrier_init(full, PRODUCERS // 2)",
-    HANGS,
+    "unspecified launch failure",
 )
 edited_page(
     "named-barrier-count",
@@ -116,7 +116,7 @@ edited_page(
     "pipeline-async",
     "            total += sX[tidx, handle.index]\n            handle.release()\n",
     "            handle.release()\n            total += sX[tidx, handle.index]\n",
-    WRONG,
+    LUCK,
 )
 edited_page(
     "release-before-products-end",
@@ -134,7 +134,7 @@ edited_page(
     "mbarriers",
     "            cute.arch.mbarrier_wait(full + stage, (row // STAGES) % 2)\n",
     "",
-    WRONG,
+    "unspecified launch failure",
 )
 edited_page(
     "missing-cp-async-wait",
@@ -149,31 +149,51 @@ edited_page(
     "tma-store",
     "            stores.producer_acquire()",
     "            # no wait",
-    WRONG,
+    LUCK,
 )
 edited_page(
     "missing-proxy-fence-before-store",
     "tma-store",
     "        cute.arch.fence_view_async_shared()\n",
     "",
-    RIGHT,
+    LUCK,
 )
 edited_page(
     "missing-proxy-fence-before-wgmma",
     "wgmma",
     '        cute.arch.fence_proxy("async.shared", space="cta")',
     "        # no fence",
-    RIGHT,
+    WRONG,
 )
 edited_page(
     "missing-gpu-fence",
     "fences",
     "        cute.arch.fence_acq_rel_gpu()  # the sum is",
     "        # the sum is",
-    RIGHT,
+    LUCK,
 )
 edited_page(
-    "missing-dependent-wait", "launch-overhead", "    cute.arch.griddepcontrol_wait()", "    # no wait", WRONG
+    "missing-dependent-wait-for-a-slow-kernel",
+    "launch-overhead",
+    "    mY[bidx, tidx] = mX[bidx, tidx] * mX[bidx, tidx]",
+    "    primitives.nanosleep(20_000)\n    mY[bidx, tidx] = mX[bidx, tidx] * mX[bidx, tidx]",
+    WRONG,
+    also=(
+        ("    cute.arch.griddepcontrol_wait()", "    # no wait"),
+        ("import cutlass\n", "import cutlass\nfrom cutlass.experimental import primitives\n"),
+    ),
+)
+edited_page(
+    "late-reader-released-before",
+    "pipeline-async",
+    "            total += sX[tidx, handle.index]\n            handle.release()\n",
+    "            handle.release()\n            primitives.nanosleep(20_000)\n"
+    "            total += sX[tidx, handle.index]\n",
+    WRONG,
+    also=(("import cutlass\n", "import cutlass\nfrom cutlass.experimental import primitives\n"),),
+)
+edited_page(
+    "missing-dependent-wait", "launch-overhead", "    cute.arch.griddepcontrol_wait()", "    # no wait", LUCK
 )
 edited_page(
     "peers-not-waited-for",
@@ -187,7 +207,7 @@ edited_page(
     "clusters",
     "    cute.arch.mbarrier_wait(mbar, 0)\n",
     "    if rank == 0:\n        cute.arch.mbarrier_wait(mbar, 0)\n",
-    RIGHT,
+    "unspecified launch failure",
 )
 edited_page("write-to-absent-peer", "clusters", "if peer < CLUSTER:", "if peer < 2 * CLUSTER:", "CUDA error")
 
@@ -206,10 +226,10 @@ edited_page(
     "sA: cute.struct.Align[cute.struct.MemRange[BF16, TILE[0] * TILE[2] * STAGES], 128]",
     WRONG,
 )
+edited_page("accumulate-from-the-start", "wgmma", "Field.ACCUMULATE, False)", "Field.ACCUMULATE, True)", LUCK)
 edited_page(
-    "accumulate-from-the-start", "wgmma", "Field.ACCUMULATE, False)", "Field.ACCUMULATE, True)", WRONG
+    "minimum-of-floats-by-tma", "tma-reduce", "ReductionKind.ADD", "ReductionKind.MIN", "illegal instruction"
 )
-edited_page("minimum-of-floats-by-tma", "tma-reduce", "ReductionKind.ADD", "ReductionKind.MIN", WRONG)
 
 
 def _masked_chunk(page: ModuleType, stream: Any) -> Numbers:

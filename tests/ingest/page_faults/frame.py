@@ -15,8 +15,10 @@ from tests.ingest.page_kernels.frame import CASES, RELATIVE_L2, module, page_cod
 
 HANGS, WRONG, RIGHT = "hangs", "wrong", "right"
 """Outcomes beside a failure, which is written as part of its message."""
+LUCK = "right or wrong"
+"""Expected of races and of values never set: most runs go unpunished."""
 WRONG_EXIT = 3
-LAUNCHED = "launched"
+LAUNCHED, ENDED = "launched", "ended"
 
 Numbers = tuple[torch.Tensor, torch.Tensor]
 Kernel = Callable[[Any, bool], Numbers]
@@ -28,7 +30,7 @@ class Fault:
     """A mistake, and what comes of it on a GPU."""
 
     expected: str
-    """`hangs`, `wrong`, `right` (the mistake went unpunished) or a part of the message of the failure."""
+    """`hangs`, `wrong`, `right` (nobody notices), `right or wrong`, or a part of the failure's message."""
     run: Kernel
     honest: str
     """What runs the kernel without the mistake: the page, or the fault itself."""
@@ -56,17 +58,21 @@ def edited_page(
     expected: str,
     driver: Callable[[ModuleType, Any], Numbers] | None = None,
     count: int = 1,
+    also: tuple[tuple[str, str], ...] = (),
 ) -> None:
     """A fault made by replacing the first `count` of `old` in the page's code by `new` (-1: all of them).
 
-    It is run as the page's own kernel is, or by `driver` where the mistake needs other data to show.
+    So are the pairs of `also`. It is run as the page's own kernel is, or by `driver` where the mistake needs
+    other data to show.
     """
 
     def run(stream: Any, broken: bool) -> Numbers:
         function, fence = CASES[page] if driver is None else (driver, 0)
         code = page_code(page, fence)
-        assert old in code, f"the page {page} no longer holds: {old}"
-        return function(module(code.replace(old, new, count) if broken else code), stream)
+        for before, after in ((old, new), *also) if broken else ():
+            assert before in code, f"the page {page} no longer holds: {before}"
+            code = code.replace(before, after, count)
+        return function(module(code), stream)
 
     FAULTS[name] = Fault(expected, run, page if driver is None else name)
 
@@ -74,8 +80,8 @@ def edited_page(
 def run(name: str, broken: bool) -> None:
     """Run one fault twice, or its kernel without the mistake. Exits with `WRONG_EXIT` if numbers are wrong.
 
-    Prints `LAUNCHED` when the first call has returned, then a JSON object: the relative L2 errors, the shares
-    of wrong elements, that of NaN, and whether both runs gave the same numbers.
+    Prints `LAUNCHED` when a call has returned, `ENDED` when its kernel has ended, and last a JSON object:
+    the relative L2 errors, the shares of wrong elements, that of NaN, and whether both runs agree.
     """
     from cutlass.torch import current_stream
 
@@ -84,6 +90,7 @@ def run(name: str, broken: bool) -> None:
         got, want = FAULTS[name].run(current_stream(), broken)
         print(LAUNCHED, flush=True)
         torch.cuda.synchronize()
+        print(ENDED, flush=True)
         results.append(got.double())
     want = want.double()
     first = results[0]

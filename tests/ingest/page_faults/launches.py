@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.ingest.page_faults.frame import Numbers, fault
+from tests.ingest.page_faults.frame import RIGHT, WRONG, Numbers, fault
 from tests.ingest.page_kernels.frame import BF16, F32, empty, module, normal, page_code, view
 
 
@@ -31,37 +31,43 @@ def _fill(
     return y.cuda(), want.cuda()
 
 
-@fault("invalid")
+@fault("CUDA_LAUNCH_INVALID_CONFIG")
 def block_of_2048_threads(stream: Any, broken: bool) -> Numbers:
     return _fill(stream, block=2048 if broken else 1024)
 
 
-@fault("invalid")
+@fault("CUDA_LAUNCH_INVALID_CONFIG")
 def empty_grid(stream: Any, broken: bool) -> Numbers:
     return _fill(stream, grid=(0 if broken else 1, 1, 1))
 
 
-@fault("invalid")
+@fault("CUDA_LAUNCH_INVALID_CONFIG")
 def grid_y_of_70000(stream: Any, broken: bool) -> Numbers:
     return _fill(stream, grid=(1, 70000 if broken else 1, 1))
 
 
-@fault("invalid")
+@fault("launch shared memory exceeds current GPU arch")
 def too_much_shared_memory(stream: Any, broken: bool) -> Numbers:
     return _fill(stream, smem_bytes=(300 if broken else 200) * 1024)
 
 
-@fault("cluster")
+@fault(RIGHT)
 def cluster_of_16(stream: Any, broken: bool) -> Numbers:
+    """More than the 8 that every GPU takes."""
     return _fill(stream, grid=(16, 1, 1), block=64, cluster=16 if broken else 8)
 
 
-@fault("cluster")
+@fault("cudaErrorInvalidClusterSize")
+def cluster_of_32(stream: Any, broken: bool) -> Numbers:
+    return _fill(stream, grid=(32, 1, 1), block=32, cluster=32 if broken else 16)
+
+
+@fault("cudaErrorInvalidClusterSize")
 def grid_not_of_whole_clusters(stream: Any, broken: bool) -> Numbers:
     return _fill(stream, grid=(6, 1, 1), cluster=4 if broken else 2)
 
 
-@fault("invalid")
+@fault("CUDA_LAUNCH_INVALID_CONFIG")
 def block_at_run_time_of_2048(stream: Any, broken: bool) -> Numbers:
     import cutlass
 
@@ -72,7 +78,7 @@ def block_at_run_time_of_2048(stream: Any, broken: bool) -> Numbers:
     return y, torch.ones_like(y)
 
 
-@fault("invalid")
+@fault("CUDA_LAUNCH_INVALID_CONFIG")
 def empty_grid_at_run_time(stream: Any, broken: bool) -> Numbers:
     import cutlass
 
@@ -83,7 +89,7 @@ def empty_grid_at_run_time(stream: Any, broken: bool) -> Numbers:
     return y, torch.ones_like(y)
 
 
-@fault("too many resources")
+@fault("cudaErrorLaunchOutOfResources")
 def registers_for_1024_threads(stream: Any, broken: bool) -> Numbers:
     import cutlass
 
@@ -116,7 +122,7 @@ def shared_memory_far_outside(stream: Any, broken: bool) -> Numbers:
     return y, torch.ones_like(y)
 
 
-@fault("right")
+@fault("illegal memory access")
 def shared_memory_just_outside(stream: Any, broken: bool) -> Numbers:
     """2 KiB above an allocation of 1 KiB."""
     import cutlass
@@ -154,7 +160,7 @@ def compiled_for_aligned_tensors(stream: Any, broken: bool) -> Numbers:
     return y, x.double().relu()
 
 
-@fault("CUDA error")
+@fault(WRONG)
 def tma_compiled_for_aligned_tensors(stream: Any, broken: bool) -> Numbers:
     from cutlass import cute
 
@@ -165,7 +171,7 @@ def tma_compiled_for_aligned_tensors(stream: Any, broken: bool) -> Numbers:
     return y, x.double().relu()
 
 
-@fault("CUDA error")
+@fault(WRONG)
 def tma_to_rows_of_8200_bytes(stream: Any, broken: bool) -> Numbers:
     """The pitch of a row must be a multiple of 16 bytes."""
     from cutlass.cute.runtime import from_dlpack
@@ -176,7 +182,7 @@ def tma_to_rows_of_8200_bytes(stream: Any, broken: bool) -> Numbers:
     return y, x.double().relu()
 
 
-@fault("no kernel image")
+@fault("does not have a valid execution engine")
 def built_for_blackwell(stream: Any, broken: bool) -> Numbers:
     import cutlass
     from cutlass import cute
@@ -207,7 +213,7 @@ def wait_that_speaks(stream: Any, broken: bool) -> Numbers:
     return y, x.repeat(3)
 
 
-@fault("right")
+@fault(WRONG)
 def wait_that_speaks_without_assertions(stream: Any, broken: bool) -> Numbers:
     code = page_code("hangs")
     page = module(
@@ -218,7 +224,7 @@ def wait_that_speaks_without_assertions(stream: Any, broken: bool) -> Numbers:
     return y, x.repeat(3)
 
 
-@fault("illegal instruction")
+@fault(RIGHT)
 def barrier_number_16_at_run_time(stream: Any, broken: bool) -> Numbers:
     import cutlass
 
@@ -226,6 +232,18 @@ def barrier_number_16_at_run_time(stream: Any, broken: bool) -> Numbers:
 
     y, number = torch.zeros(128, device="cuda"), cutlass.Int32(16 if broken else 15)
     kernels.meet(view(y), number, number, stream)
+    return y, torch.ones_like(y)
+
+
+@fault(RIGHT)
+def barrier_numbers_1_and_17(stream: Any, broken: bool) -> Numbers:
+    """Two halves of a CTA at one barrier, if the number counts modulo 16."""
+    import cutlass
+
+    from tests.ingest.page_faults import kernels
+
+    y = torch.zeros(128, device="cuda")
+    kernels.meet(view(y), cutlass.Int32(1), cutlass.Int32(17 if broken else 1), stream)
     return y, torch.ones_like(y)
 
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
 
-from tests.ingest.page_faults.frame import FAULTS, HANGS, LAUNCHED, RIGHT, WRONG, WRONG_EXIT
+from tests.ingest.page_faults.frame import (
+    ENDED,
+    FAULTS,
+    HANGS,
+    LAUNCHED,
+    RIGHT,
+    WRONG,
+    WRONG_EXIT,
+    run,
+)
 
 HANG_S = 3.0
 """A kernel here takes microseconds. One that still runs so long after its launch hangs."""
-COMPILE_S = 100.0
-HANGING = 8
-"""Kernels that hang share the GPU by turns with all others: few at a time. Most of a process is its start."""
+START_S = 40.0
+HANGING = 6
+"""Kernels that hang share the GPU by turns with all others: few at a time."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +37,6 @@ class Outcome:
     broken: bool
     outcome: str
     """`hangs`, `wrong`, `right`, `fails`, or `unlaunched` if it did not come to the launch in time."""
-    where: str
-    """What had returned by then: nothing (`call`) or the call (`after the call`)."""
     seconds: float
     ended_by: str
     """The first signal that ended a process that hung, of SIGINT, SIGTERM and SIGKILL."""
@@ -37,56 +46,58 @@ class Outcome:
     """Of both the last 1,500 characters."""
 
 
-def honest_runs() -> list[str]:
-    """One fault for each kernel, to be run without its mistake."""
-    return list({fault.honest: name for name, fault in FAULTS.items()}.values())
+def honest_runs(names: Iterable[str] = FAULTS) -> list[str]:
+    """One fault for each kernel of those named, to be run without its mistake."""
+    return list({FAULTS[name].honest: name for name in names}.values())
 
 
-def observe(name: str, broken: bool) -> Outcome:
-    """Run it, and kill it if it hangs."""
-    command = [sys.executable, "-m", "tests.ingest.page_faults", name, "broken" if broken else "honest"]
+def server() -> ForkServerContext:
+    """Starts processes that have torch and the DSL loaded already, and know nothing of the GPU."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "cutlass.torch", "tests.ingest.page_faults.kernels"])
+    return context
+
+
+def observe(context: ForkServerContext, name: str, broken: bool) -> Outcome:
+    """Run it, and end it if it hangs."""
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        lines: list[str] = []
-        launched = threading.Event()
-
-        def read() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.strip())
-                if lines[-1] == LAUNCHED:
-                    launched.set()
-            launched.set()  # also if it ended before
-
-        threading.Thread(target=read, daemon=True).start()
-        on_time, ended_by = launched.wait(COMPILE_S), ""
-        try:
-            code: int | None = process.wait(HANG_S)
-        except subprocess.TimeoutExpired:
-            code, ended_by = None, _end(process)
-        seconds = time.monotonic() - began
-        errors.seek(0)
-        stderr = errors.read()[-1500:]
-    if code is None:
-        outcome = HANGS if on_time else "unlaunched"
-    else:
-        outcome = {0: RIGHT, WRONG_EXIT: WRONG}.get(code, "fails")
-    numbers = next((json.loads(line) for line in lines if line.startswith("{")), {})
-    where = "after the call" if LAUNCHED in lines else "call"
-    stdout = "\n".join(lines)[-1500:]
-    return Outcome(name, broken, outcome, where, round(seconds, 1), ended_by, numbers, stdout, stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        out.touch()
+        process = context.Process(target=_run, args=(name, broken, out, err))
+        process.start()
+        hangs = ended_by = ""
+        steps, deadline = 0, began + START_S
+        while process.is_alive() and time.monotonic() < deadline:
+            process.join(0.05)
+            written = out.read_text().splitlines()
+            launched, ended = written.count(LAUNCHED), written.count(ENDED)
+            if launched + ended > steps:  # the next step has a limit of its own
+                steps = launched + ended
+                deadline = time.monotonic() + (HANG_S if launched > ended else START_S)
+        if process.is_alive():
+            hangs, ended_by = HANGS if launched > ended else "unlaunched", _end(process)
+        process.join()
+        stdout, stderr = out.read_text(errors="replace"), err.read_text(errors="replace")
+    outcome = hangs or {0: RIGHT, WRONG_EXIT: WRONG}.get(process.exitcode or 0, "fails")
+    numbers = next((json.loads(line) for line in stdout.splitlines() if line.startswith("{")), {})
+    seconds = round(time.monotonic() - began, 1)
+    return Outcome(name, broken, outcome, seconds, ended_by, numbers, stdout[-1500:], stderr[-1500:])
 
 
-def _end(process: subprocess.Popen[str]) -> str:
+def _run(name: str, broken: bool, out: Path, err: Path) -> None:
+    for path, descriptor in ((out, 1), (err, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    run(name, broken)
+
+
+def _end(process: ForkServerProcess) -> str:
     """End a process that hangs, the gentle way first; the signal that did it."""
+    assert process.pid is not None
     for ending, patience_s in ((signal.SIGINT, 0.5), (signal.SIGTERM, 3)):
-        process.send_signal(ending)
-        try:
-            process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            continue
-        return ending.name
+        os.kill(process.pid, ending)
+        process.join(patience_s)
+        if not process.is_alive():
+            return ending.name
     process.kill()
-    process.wait(30)
     return signal.SIGKILL.name
