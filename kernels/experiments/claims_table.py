@@ -24,23 +24,24 @@ def main() -> None:
 
 
 def table(wiki: Path) -> str:
-    """A section for each experiment with evidence in `wiki`, and one for the claims not measured yet."""
+    """A section for each experiment with evidence in `wiki`, and one for claims not measured yet."""
     pages = citing_pages(wiki)
     kept = [json.loads(path.read_text()) for path in sorted((wiki / "evidence").glob("*.json"))]
     evidence = [summary for summary in kept if "measurements" in summary]
     measured = {m["claim"] for summary in evidence for m in summary["measurements"]}
-    return "\n\n".join([*(section(summary, pages) for summary in evidence), waiting(measured)])
+    return "\n\n".join([*(section(summary, pages) for summary in evidence), *waiting(measured)])
 
 
-def waiting(measured: set[str]) -> str:
-    """The claims that have a program and no figures yet."""
+def waiting(measured: set[str]) -> list[str]:
+    """A section of the claims that have a program and no figures yet, if there are any."""
     rows = [
         f"| `{claim}` | {question} | `{name}.py` |"
         for name in EXPERIMENTS
         for claim, question in importlib.import_module(name).CLAIMS.items()
         if claim not in measured
     ]
-    return "\n".join(["### Not yet run", "", "| claim | question | experiment |", "|---|---|---|", *rows])
+    header = ["### Not yet run", "", "| claim | question | experiment |", "|---|---|---|"]
+    return ["\n".join([*header, *rows])] if rows else []
 
 
 def section(summary: dict[str, Any], pages: dict[str, list[str]]) -> str:
