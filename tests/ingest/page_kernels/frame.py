@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import sys
 import tempfile
@@ -17,6 +18,9 @@ WIKI = Path(__file__).parents[3] / "wiki"
 BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 RELATIVE_L2 = 0.01
 """Faithful kernels with 16-bit outputs stay below 0.004."""
+
+LIMIT_S = 30
+"""A case that takes longer hangs: alone each takes a few seconds, compilation included."""
 
 Case = Callable[[ModuleType, Any], tuple[torch.Tensor, torch.Tensor]]
 """From the page's code and a stream to what the kernel computed and what it should have."""
@@ -34,9 +38,13 @@ def case(fence: int = 0) -> Callable[[Case], Case]:
 
 
 def run(name: str) -> None:
-    """Run one case. Raises AssertionError if the numbers are wrong."""
+    """Run one case. Raises AssertionError if the numbers are wrong.
+
+    After `LIMIT_S` the process prints where in Python it stands, compiling or waiting for the GPU, and exits.
+    """
     from cutlass.torch import current_stream
 
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     function, fence = CASES[name]
     got, want = function(module(page_code(name, fence)), current_stream())
     torch.cuda.synchronize()

@@ -103,6 +103,15 @@ def softmax(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @case()
+def rmsnorm(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    import cutlass
+
+    x, w, y = normal(48, page.HIDDEN) * 4, normal(page.HIDDEN), empty(48, page.HIDDEN)
+    page.rmsnorm(*map(view, (x, w, y)), cutlass.Float32(1e-6), stream)
+    return y, x.double() * (x.double().square().mean(1, keepdim=True) + 1e-6).rsqrt() * w.double()
+
+
+@case()
 def dequantisation(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
     n, k = 64, 1024
     generator = torch.Generator("cuda").manual_seed(0)
@@ -160,6 +169,16 @@ def pipeline_tma_async(page: ModuleType, stream: Any) -> tuple[torch.Tensor, tor
     x, y, dot = normal(160, 4096, dtype=F32), normal(160, 4096, dtype=F32) + 1, empty(4096, dtype=F32)
     page.column_dot(*map(view, (x, y, dot)), stream)
     return dot, (x.double() * y.double()).sum(0)
+
+
+@case()
+def pipeline_tail(page: ModuleType, stream: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Persistent: five CTAs walk over 32 tiles of columns, each of six steps through a ring of four."""
+    import cutlass
+
+    x, largest = normal(96, 4096, dtype=F32), empty(4096, dtype=F32)
+    page.column_max(*map(view, (x, largest)), cutlass.Int32(5), stream)
+    return largest, x.double().amax(0)
 
 
 @case()
