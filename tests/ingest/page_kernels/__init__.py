@@ -5,7 +5,7 @@ and says where it stands if the kernel hangs. A case is a function named after i
 page's code defines.
 """
 
-from tests.ingest.page_kernels import barriers, mainloops, patterns  # noqa: F401 (they enter their cases)
+from tests.ingest.page_kernels import barriers, copies, mainloops, patterns  # noqa: F401 (they enter their cases)
 from tests.ingest.page_kernels.frame import CASES, run
 
 __all__ = ["CASES", "run"]
