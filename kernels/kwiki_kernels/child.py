@@ -19,7 +19,7 @@ from kwiki_kernels import driver
 from kwiki_kernels.build import RUN, Build, BuildError, build_candidate, load_module, run_entry
 from kwiki_kernels.errors import JudgeError, MachineError
 from kwiki_kernels.evaluation import Status
-from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, Level, isolate
+from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, PROVEN_WITH_LIBRARIES, Level, isolate
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.messages import (
     Broken,
@@ -150,7 +150,9 @@ def _levels(request: Request) -> tuple[Level, ...]:
     asked = request.job.defences.isolation
     if asked is not None:
         return asked
-    return PROVEN_WITH_CUDA if request.measure else ALL
+    if not request.measure:
+        return ALL
+    return PROVEN_WITH_LIBRARIES if request.baseline else PROVEN_WITH_CUDA
 
 
 def _bind_to_keeper(fd: int) -> None:

@@ -21,8 +21,11 @@ from typing import Literal
 Level = Literal["files", "network", "syscalls"]
 ALL: tuple[Level, ...] = ("files", "network", "syscalls")
 PROVEN_WITH_CUDA: tuple[Level, ...] = ("files", "network", "syscalls")
-"""Levels under which the whole judge was seen to work, alone and together: on an NVIDIA H200 with driver
-580.159.04 and Landlock 7, 30 November 2026, by `test_cuda_works_under_isolation`."""
+"""Levels under which candidates in CuTe-DSL and Triton were seen to work, alone and together: on an NVIDIA
+H200 with driver 580.159.04 and Landlock 7, 30 November 2026, by `test_cuda_works_under_isolation`."""
+PROVEN_WITH_LIBRARIES: tuple[Level, ...] = ("syscalls",)
+"""Levels for a task's own baselines, cuBLAS and torch.compile among them; seen to work there. Under `files`
+torch.compile fails: it asks for the user's name, which stands in a file outside."""
 
 FILE_LIMIT_BYTES = 1 << 30
 OPEN_FILES = 4096

@@ -6,7 +6,7 @@ import pytest
 import torch
 from kwiki_kernels.device import local_gpu
 from kwiki_kernels.evaluation import Evaluation, Status
-from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, Level
+from kwiki_kernels.isolation import ALL, PROVEN_WITH_CUDA, PROVEN_WITH_LIBRARIES, Level
 from kwiki_kernels.job import Defences
 from kwiki_kernels.judge import run_job
 
@@ -44,8 +44,7 @@ def test_cuda_works_under_isolation(levels: tuple[Level, ...]) -> None:
             assert_passed_confined(verdict, levels)
 
 
-@LEVELS
-def test_libraries_torchs_compiler_and_cupti_work_under_isolation(levels: tuple[Level, ...]) -> None:
+def test_libraries_torchs_compiler_and_cupti_work_under_the_levels_of_their_role() -> None:
     gpu = local_gpu()
     assert gpu is not None
     job = samples.gpu_job(
@@ -53,10 +52,14 @@ def test_libraries_torchs_compiler_and_cupti_work_under_isolation(levels: tuple[
         task_files=task_files(shapes=samples.SHAPES, **{"baseline_compiled.py": COMPILED}),
         baselines=("baseline:compiled",), workload_uuids=("small",),
         protocol=samples.QUICK.model_copy(update={"span": True}),
-        defences=Defences(audit=False, kernel_names=False, isolation=levels),
+        defences=Defences(audit=False, kernel_names=False),
     )  # fmt: skip
     compiled, library, needs_the_host = run_job(job)
-    for verdict, timer in ((compiled, "cuda_graph"), (library, "cuda_graph"), (needs_the_host, "cupti")):
+    for verdict, timer, levels in (
+        (compiled, "cuda_graph", PROVEN_WITH_LIBRARIES),
+        (library, "cuda_graph", PROVEN_WITH_CUDA),
+        (needs_the_host, "cupti", PROVEN_WITH_CUDA),
+    ):
         assert_passed_confined(verdict, levels)
         timing = verdict.results[0].timing
         assert timing is not None
