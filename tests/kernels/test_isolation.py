@@ -49,6 +49,11 @@ def attempt(source: str, *levels: Level) -> Evaluation:
     return verdict
 
 
+def test_who_asks_for_the_users_name_gets_one_though_the_list_of_users_is_closed() -> None:
+    closed = attempt("import getpass\nraise ValueError(getpass.getuser())", "files")
+    assert "ValueError: judge" in closed.log
+
+
 @pytest.mark.parametrize(
     ("level", "source"),
     [
