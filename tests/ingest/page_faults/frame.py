@@ -34,6 +34,8 @@ class Fault:
     run: Kernel
     honest: str
     """What runs the kernel without the mistake: the page, or the fault itself."""
+    code: Callable[[], str] | None = None
+    """The page's code with the mistake, of those that edit a page."""
 
 
 FAULTS: dict[str, Fault] = {}
@@ -66,18 +68,22 @@ def edited_page(
     other data to show.
     """
 
-    def run(stream: Any, broken: bool) -> Numbers:
-        function, fence = CASES[page] if driver is None else (driver, 0)
+    function, fence = CASES[page] if driver is None else (driver, 0)
+
+    def edited() -> str:
         code = page_code(page, fence)
-        for before, after in ((old, new), *also) if broken else ():
+        for before, after in ((old, new), *also):
             assert before in code, f"the page {page} no longer holds: {before}"
             code = code.replace(before, after, count)
-        kernels = module(code)
+        return code
+
+    def run(stream: Any, broken: bool) -> Numbers:
+        kernels = module(edited() if broken else page_code(page, fence))
         if broken:
             function(_silent(kernels), stream)  # loads torch's own kernels, which nothing does during a hang
         return function(kernels, stream)
 
-    FAULTS[name] = Fault(expected, run, page if driver is None else name)
+    FAULTS[name] = Fault(expected, run, page if driver is None else name, edited)
 
 
 def _silent(page: ModuleType) -> ModuleType:
