@@ -172,16 +172,19 @@ def diagnose(metrics: Mapping[str, float], pipeline: Pipeline | None = None) -> 
         rule for rule in FINDINGS if rule.holds(metrics) and _bears(rule, name)
     ]
     ordered = [*reasons, *([bound] if bound else [])]
-    evidence = dict.fromkeys(
-        Evidence(
-            symptom=rule.symptom, metric=c.metric, value=metrics[c.metric], op=c.op, threshold=c.threshold
-        )
-        for rule in ordered
-        for c in rule.when
-    )
+    evidence: dict[tuple[str, str, str], Evidence] = {}  # of two thresholds for one thing the first counts
+    for rule in ordered:
+        for c in rule.when:
+            evidence.setdefault(
+                (rule.symptom, c.metric, c.op),
+                Evidence(
+                    symptom=rule.symptom, metric=c.metric, value=metrics[c.metric], op=c.op,
+                    threshold=c.threshold,
+                ),
+            )  # fmt: skip
     return Diagnosis(
         bound=name,
-        evidence=tuple(evidence),
+        evidence=tuple(evidence.values()),
         roofline_share=metrics.get("roofline_share"),
         next_edit=ordered[0].edit if ordered else NOTHING_STANDS_OUT,
         symptoms=tuple(dict.fromkeys(rule.symptom for rule in ordered)),
