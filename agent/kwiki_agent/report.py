@@ -112,7 +112,18 @@ def _verdict_line(run: RunFolder, trials: list[Trial], state: RunState, measured
             f"**Nothing was measured**: there was no GPU for {run.contract.arch}. The candidates were "
             f"compiled and inspected; `{incumbent.candidate.id}` has the best static score. {why}"
         )
-    return f"`{incumbent.candidate.id}` is {incumbent.score:.3f} times as fast as `{BASELINE}`. {why}"
+    return f"`{incumbent.candidate.id}` is {_speed_up(run, incumbent)} times as fast as `{BASELINE}`. {why}"
+
+
+def _speed_up(run: RunFolder, incumbent: Trial) -> str:
+    """As the last job has it, which the table shows; without one, the score of the search."""
+    verdicts = final_job(run, incumbent.candidate.id) or {}
+    ratio = BASELINE in verdicts and compare(
+        verdicts[BASELINE], verdicts[incumbent.candidate.id], workloads=run.contract.workloads
+    )
+    if not ratio:
+        return f"{incumbent.score:.3f}"
+    return f"{ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
 
 
 def final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] | None:
