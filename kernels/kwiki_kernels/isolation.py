@@ -25,7 +25,8 @@ PROVEN_WITH_CUDA: tuple[Level, ...] = ("files", "network", "syscalls")
 H200 with driver 580.159.04 and Landlock 7, 30 November 2026, by `test_cuda_works_under_isolation`."""
 PROVEN_WITH_LIBRARIES: tuple[Level, ...] = ("syscalls",)
 """Levels for a task's own baselines, cuBLAS and torch.compile among them; seen to work there. Under `files`
-torch.compile fails: it asks for the user's name, which stands in a file outside."""
+torch.compile failed, for want of the user's name; since a child is given one, `test_isolation_gpu.py` has to
+show all levels again."""
 
 FILE_LIMIT_BYTES = 1 << 30
 OPEN_FILES = 4096

@@ -44,7 +44,8 @@ def test_cuda_works_under_isolation(levels: tuple[Level, ...]) -> None:
             assert_passed_confined(verdict, levels)
 
 
-def test_libraries_torchs_compiler_and_cupti_work_under_the_levels_of_their_role() -> None:
+@pytest.mark.parametrize("named", [None, ALL], ids=["of their role", "all"])
+def test_libraries_torchs_compiler_and_cupti_work_under_levels(named: tuple[Level, ...] | None) -> None:
     gpu = local_gpu()
     assert gpu is not None
     job = samples.gpu_job(
@@ -52,7 +53,7 @@ def test_libraries_torchs_compiler_and_cupti_work_under_the_levels_of_their_role
         task_files=task_files(shapes=samples.SHAPES, **{"baseline_compiled.py": COMPILED}),
         baselines=("baseline:compiled",), workload_uuids=("small",),
         protocol=samples.QUICK.model_copy(update={"span": True}),
-        defences=Defences(audit=False, kernel_names=False),
+        defences=Defences(audit=False, kernel_names=False, isolation=named),
     )  # fmt: skip
     compiled, library, needs_the_host = run_job(job)
     for verdict, timer, levels in (
@@ -60,7 +61,7 @@ def test_libraries_torchs_compiler_and_cupti_work_under_the_levels_of_their_role
         (library, "cuda_graph", PROVEN_WITH_CUDA),
         (needs_the_host, "cupti", PROVEN_WITH_CUDA),
     ):
-        assert_passed_confined(verdict, levels)
+        assert_passed_confined(verdict, named or levels)
         timing = verdict.results[0].timing
         assert timing is not None
         assert timing.timer == timer
