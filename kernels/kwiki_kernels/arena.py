@@ -21,9 +21,9 @@ from kwiki_kernels.messages import Placement, Scalar, Slot
 ALIGNMENT = 512
 """Bytes; as torch's own allocator has it."""
 PAGE_BYTES = 2 << 20
-"""Device memory is asked for in whole large pages: a block of another size is mapped in small ones by the
-process that opens it, and beyond some 512 MiB its kernels then wait for translations. H200, driver 580,
-2026-11-30, an elementwise kernel over 896 MiB: 4,204 GB/s, and 2,138 with 14 KiB more."""
+"""Device memory is asked for in whole large pages. A large block of another size is slow in the process that
+opens it, as if it were mapped in small ones: H200, driver 580, 2026-11-30, an elementwise kernel over
+896 MiB reached 4,204 GB/s, and 2,138 with 14 KiB more."""
 LAZY_PEER_ACCESS = 1
 """The one flag that cuIpcOpenMemHandle takes."""
 
