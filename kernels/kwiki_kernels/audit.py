@@ -89,7 +89,7 @@ def audit_source(text: str) -> Refusal | None:
 
     A text that is no Python is left to the build, whose message says more.
     """
-    if any(CODING.match(line) for line in text.splitlines()[:2]):
+    if any(map(CODING.match, _first_two_lines(text))):
         return Refusal(1, "declares an encoding: a kernel's text is UTF-8")
     try:
         tree = ast.parse(text)
@@ -175,18 +175,23 @@ def _uses(tree: ast.Module) -> Iterator[Refusal]:
 
 def _constructs(tree: ast.Module) -> Iterator[Refusal]:
     """What no kernel needs, whatever it is used on."""
+    asking = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and _asks_plainly(node)}
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name) if name in BUILTINS:
+            case ast.Name(id=name) if name in BUILTINS or _hidden(name):
                 yield Refusal(node.lineno, f"uses {name}")
-            case ast.Attribute(attr=name) if name in ATTRIBUTES or _hidden(name):
+            case ast.Name(id="getattr") if id(node) not in asking:
+                yield Refusal(node.lineno, "uses getattr with a name that cannot be read here")
+            case ast.Attribute(attr=name) if _out_of_reach(name):
                 yield Refusal(node.lineno, f"reaches for .{name}")
+            case ast.MatchClass(patterns=[_, *_]):
+                yield Refusal(node.lineno, "takes an object apart by position")
+            case ast.MatchClass(kwd_attrs=names):
+                yield from (
+                    Refusal(node.lineno, f"reaches for .{name}") for name in names if _out_of_reach(name)
+                )
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if _hidden(name):
                 yield Refusal(node.lineno, f"defines {name}")
-            case ast.Call(func=ast.Name(id="getattr"), args=[_, second, *_]):
-                asked = second.value if isinstance(second, ast.Constant) else None
-                if not isinstance(asked, str) or asked in ATTRIBUTES or _hidden(asked):
-                    yield Refusal(node.lineno, "uses getattr with a name that cannot be read here")
             case ast.ExceptHandler():
                 what = "catches an exception: a failure must be seen, and there is nothing to fall back on"
                 yield Refusal(node.lineno, what)
@@ -236,6 +241,23 @@ def _in_a_language(path: str) -> bool:
     root, *parts = path.split(".")
     reached = any(part in ATTRIBUTES or (part[0] == "_" and part != "_mlir") for part in parts)
     return root in {"cutlass", "triton"} and not reached
+
+
+def _first_two_lines(text: str) -> list[str]:
+    """Where Python looks for an encoding. It ends lines at fewer characters than `str.splitlines`."""
+    return re.split("[\r\n]", "\n".join(text.split("\n")[:2]))
+
+
+def _asks_plainly(call: ast.Call) -> bool:
+    """Whether this is `getattr(x, "name")`, of a name within reach."""
+    match call:
+        case ast.Call(func=ast.Name(id="getattr"), args=[first, ast.Constant(value=str(name)), *_]):
+            return not isinstance(first, ast.Starred) and not _out_of_reach(name)
+    return False
+
+
+def _out_of_reach(name: str) -> bool:
+    return name in ATTRIBUTES or _hidden(name)
 
 
 def _hidden(name: str) -> bool:

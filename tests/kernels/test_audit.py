@@ -103,8 +103,28 @@ def test_a_text_in_no_language_is_refused_and_one_that_is_no_python_left_to_the_
     assert str(audit_source("x = " + "-" * 5000 + "1")) == "line 1 is nested too deeply to be read"
 
 
-def test_a_text_under_another_encoding_would_be_another_text() -> None:
-    assert "declares an encoding" in str(audit_source("# -*- coding: utf-7 -*-\n" + TRITON))
+@pytest.mark.parametrize(
+    "before", ["", "\n", "# a\x0bb\x0bc\n", "# a\x1cb\x1cc\n", "# a\r", "# \u2028\u2028\n"]
+)
+def test_a_text_under_another_encoding_would_be_another_text(before: str) -> None:
+    assert "declares an encoding" in str(audit_source(f"{before}# -*- coding: utf-7 -*-\n{TRITON}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line_says"),
+    [
+        ("ask = getattr", "uses getattr"),
+        ("z = getattr(*[run, '__globals__'])", "uses getattr"),
+        ("z = list(map(getattr, [run], ['__globals__']))", "uses getattr"),
+        ("z = getattr(run, '__globals__')", "uses getattr"),
+        ("match run:\n    case object(__globals__=g): ...", "reaches for .__globals__"),
+        ("match run:\n    case Anything(g): ...", "takes an object apart by position"),
+        ("class Anything:\n    __match_args__ = ('__globals__',)", "uses __match_args__"),
+        ("here = __file__", "uses __file__"),
+    ],
+)
+def test_an_attribute_is_asked_for_by_a_name_that_can_be_read(text: str, line_says: str) -> None:
+    assert line_says in str(audit_source(TRITON + text))
 
 
 def test_names_of_kernels_are_read_from_the_decorators() -> None:
