@@ -52,8 +52,9 @@ ONLY = {
 """Modules of which only these names may be used. ctypes packs launch arguments, and no more than that."""
 
 NEVER = {
-    "cutlass.base_dsl", "cutlass.cute.export", "cutlass.cute.runtime.load_module", "cutlass.cute.testing",
-    "cutlass.torch", "dataclasses.make_dataclass", "typing.ForwardRef", "typing.get_type_hints",
+    "cutlass.base_dsl", "cutlass.cuda", "cutlass.cute.export", "cutlass.cute.runtime.load_module",
+    "cutlass.cute.testing", "cutlass.torch", "cutlass.utils.hardware_info.driver",
+    "dataclasses.make_dataclass", "typing.ForwardRef", "typing.get_type_hints",
     "triton.backends", "triton.compiler", "triton.knobs", "triton.runtime", "triton.testing",
 }  # fmt: skip
 """What reaches beyond writing a kernel, or evaluates text."""
@@ -65,7 +66,9 @@ BUILTINS = {
 ATTRIBUTES = {
     "builtins", "ctypes", "gc", "importlib", "inspect", "numpy", "os", "pathlib", "subprocess", "sys",
     "logging", "np", "operator", "shutil", "signal", "socket", "tempfile", "threading", "torch", "types",
-    "warnings",  # modules that another module lets through
+    "warnings", "Path", "argparse", "atexit", "contextlib", "contextvars", "cuda_driver", "cuda_runtime",
+    "cudart", "hashlib", "io", "nvrtc", "random", "re", "time", "uuid", "weakref",
+    "zlib",  # modules, and a class, that another module lets through
     "ag_frame", "cr_frame", "f_back", "f_globals", "f_locals", "gi_frame", "tb_frame",
     "contents", "elapsed_time", "from_address", "from_buffer", "in_dll", "mro", "synchronize",
     "set_name_prefix",  # by its name on the GPU a kernel is known as the candidate's own

@@ -70,8 +70,9 @@ class Child:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its process, while there is one."""
-        return (self.process.pid,) if self.process else ()
+        """Its process, while there is one; other threads ask, too."""
+        process = self.process
+        return (process.pid,) if process else ()
 
     def start(self) -> None:
         """Start the process.
@@ -201,6 +202,7 @@ def child_environ(folder: Path, request: Request) -> dict[str, str]:
     if request.check:
         passed_on |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
     return passed_on | {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi and NVML count, whom the keeper asks
         "CUTE_DSL_ARCH": request.job.arch,
         "CUTE_DSL_KEEP": "cubin",
         "CUTE_DSL_LINEINFO": "1",  # names the lines that spill; the machine code stays the same

@@ -38,6 +38,8 @@ def test_at_least_thirty_honest_texts_stand_here_in_both_languages() -> None:
         ("from torch import matmul", "line 4 imports torch.matmul"),
         ("from torch import *", "line 4 imports all of torch"),
         ("from .kernel import x", "line 4 imports .kernel"),
+        ("from cutlass.runtime import Path", "line 4 imports cutlass.runtime.Path"),
+        ("from cutlass import cutlass_dsl as d\nd.io.open('x')", "line 5 uses cutlass.cutlass_dsl.io.open"),
         ("from ctypes import CDLL", "line 4 imports ctypes.CDLL"),
         ("import numpy as np", "line 4 imports numpy"),
         ("from enum import sys", "line 4 imports enum.sys"),
