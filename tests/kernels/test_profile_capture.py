@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import gzip
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from kwiki_kernels.errors import ProfileError
 from kwiki_kernels.job import Candidate, Protocol
+from kwiki_kernels.lease import gpu_lease, unquiet
 from kwiki_kernels.profile.capture import capture_counters, capture_trace
 
 from tests.kernels.judge_samples import HONEST, make_job
@@ -55,6 +60,31 @@ def test_the_target_runs_with_the_architecture_and_without_credentials(
     seen = capture_counters(make_job(), CANDIDATE)
     assert "CUTE_DSL_ARCH=sm_90a" in seen
     assert "secret" not in seen
+
+
+def test_a_target_counts_gpus_as_nvidia_smi_does(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    install(programs, "ncu", "env")
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in capture_counters(make_job(), CANDIDATE)
+
+
+@pytest.mark.parametrize("use", [gpu_lease, unquiet])
+def test_a_profiler_waits_for_whoever_uses_the_gpu(
+    use: Callable[[threading.Event], AbstractContextManager[None]],
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    install(programs, "ncu", f"cat {tmp_path}/state")
+    (tmp_path / "state").write_text("in use")
+    with ThreadPoolExecutor() as pool:
+        with use(threading.Event()):
+            counting = pool.submit(capture_counters, make_job(), CANDIDATE)
+            with pytest.raises(TimeoutError):
+                counting.result(timeout=0.3)
+            (tmp_path / "state").write_text("free")
+        assert counting.result(timeout=10) == "free"
 
 
 def test_a_trace_is_kept_with_its_perfetto_twin(programs: Path, tmp_path: Path) -> None:

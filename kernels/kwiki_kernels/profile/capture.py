@@ -1,4 +1,7 @@
-"""Run a candidate under a profiler, in a process group of its own, and give back what that wrote."""
+"""Run a candidate under a profiler, in a process group of its own, and give back what that wrote.
+
+It has the GPU to itself meanwhile. It is not confined: a profiler must reach into it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from kwiki_kernels.errors import ProfileError
 from kwiki_kernels.job import Candidate, Job
 from kwiki_kernels.keeper import child_environ
+from kwiki_kernels.lease import gpu_lease, quiet
 from kwiki_kernels.messages import Request
 from kwiki_kernels.profile import iket, ncu
 from kwiki_kernels.task import parse_task
@@ -83,8 +88,9 @@ def _run(command: list[str], job: Job, candidate: Candidate, folder: Path) -> st
     """Standard output, with standard error in the message of a failure."""
     environ = child_environ(folder, _request(job, candidate)) | {"LC_ALL": "C"}
     limit_s = job.protocol.judge_timeout_s
+    never = threading.Event()
     try:
-        with subprocess.Popen(
+        with gpu_lease(never), quiet(never), subprocess.Popen(
             command, cwd=folder, env=environ, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
