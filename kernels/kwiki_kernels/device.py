@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shutil
@@ -47,15 +48,9 @@ def visible_gpu() -> str:
 
 def local_gpu() -> Gpu | None:
     """The first GPU that `CUDA_VISIBLE_DEVICES` allows, asked of nvidia-smi; None where there is none."""
-    visible = visible_gpu()
-    smi = shutil.which("nvidia-smi")
-    if smi is None or visible in {"", "-1"}:
-        return None
-    query = "--query-gpu=name,compute_cap,driver_version,clocks.sm"
-    command = [smi, query, "--format=csv,noheader,nounits", f"--id={visible}"]
+    answer = _ask_smi(visible_gpu(), "name,compute_cap,driver_version,clocks.sm")
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        name, capability, driver, clock = (field.strip() for field in answer.splitlines()[0].split(","))
+        name, capability, driver, clock = (field.strip() for field in answer.split(","))
         major, minor = capability.split(".")
         return Gpu(
             name=name,
@@ -63,8 +58,31 @@ def local_gpu() -> Gpu | None:
             driver=driver,
             sm_clock_mhz=int(clock) if clock.isdigit() else None,
         )
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+    except ValueError:
         return None
+
+
+@functools.cache
+def gpu_uuid(visible: str) -> str:
+    """The UUID of the GPU that is `visible` by that index or UUID; "" where nvidia-smi does not tell.
+
+    An index says which GPU only together with what a batch scheduler shows to a job.
+    """
+    answer = _ask_smi(visible, "uuid")
+    return answer if answer.startswith(("GPU-", "MIG-")) else ""
+
+
+def _ask_smi(visible: str, fields: str) -> str:
+    """The first line of its answer; empty where there is none."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None or visible in {"", "-1"}:
+        return ""
+    command = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", f"--id={visible}"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return (answer.splitlines() or [""])[0].strip()
 
 
 def environment(gpu: Gpu | None) -> Environment:

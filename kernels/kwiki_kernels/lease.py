@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from kwiki_kernels.device import visible_gpu
+from kwiki_kernels.device import gpu_uuid, visible_gpu
 from kwiki_kernels.keeper import Cancelled
 
 POLL_S = 0.005
@@ -44,7 +44,8 @@ def unquiet(stop: threading.Event) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _locked(what: str, stop: threading.Event, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    gpu = visible_gpu().replace("/", "-")
+    visible = visible_gpu()
+    gpu = (gpu_uuid(visible) or visible).replace("/", "-")
     path = Path(tempfile.gettempdir()) / f"kernel-wiki-{what}-{os.getuid()}-{gpu}.lock"
     with path.open("w") as lock:
         while True:
