@@ -83,7 +83,7 @@ def _noise(args: argparse.Namespace) -> int:
     floors = noise_floors(verdicts, args.aa, MIN_GAIN)
     if not floors:
         worst = next((v for v in verdicts if v.status is not Status.PASSED), verdicts[0])
-        _print_verdict(task, worst, unmeasured_because(job))
+        _print_verdict(task, worst, unmeasured_because(job), json=args.json)
         return EXIT_FAILED
     if args.json:
         print(json.dumps([floor.model_dump() for floor in floors]))
@@ -120,7 +120,7 @@ def _profile(args: argparse.Namespace) -> int:
     why_not = unmeasured_because(job)
     verdict = _run(job, args)[KERNEL]
     if _exit_code(verdict):
-        _print_verdict(task, verdict, None)
+        _print_verdict(task, verdict, None, json=args.json)
         return EXIT_FAILED
     with Progress(quiet=args.json) as progress:
         counters, pipeline, notes, pictures = profile(
@@ -146,16 +146,15 @@ def _profile(args: argparse.Namespace) -> int:
 def _tasks(args: argparse.Namespace) -> int:
     if args.task:
         return _one_task(load_task(find_task(args.task)), args)
-    tasks = [load_task(folder) for folder in shipped_tasks()]
-    rows = [
-        (task.name, task.definition.op_type, str(len(task.workloads)), ", ".join(sorted(task.kernels)) or "-")
-        for task in tasks
-    ]
     header = ("task", "op", "workloads", "seeds")
+    rows = [
+        (task.name, task.definition.op_type, len(task.workloads), sorted(task.kernels))
+        for task in map(load_task, shipped_tasks())
+    ]
     if args.json:
         print(json.dumps([dict(zip(header, row, strict=True)) for row in rows]))
     else:
-        _print_lines(aligned([header, *rows]))
+        _print_lines(aligned([header, *((*row[:2], str(row[2]), ", ".join(row[3]) or "-") for row in rows)]))
     return 0
 
 
@@ -241,9 +240,12 @@ def _exit_code(verdict: Evaluation) -> int:
     return 0 if verdict.status in {Status.PASSED, Status.UNMEASURED} else EXIT_FAILED
 
 
-def _print_verdict(task: Task, verdict: Evaluation, why_not: str | None) -> None:
-    print(f"{task.name} on {verdict.arch}: {verdict.status}")
-    _print_lines(dict.fromkeys(line for line in (verdict.log, why_not) if line))
+def _print_verdict(task: Task, verdict: Evaluation, why_not: str | None, *, json: bool = False) -> None:
+    """For a person: where a machine reads the results, on stderr."""
+    to = sys.stderr if json else sys.stdout
+    print(f"{task.name} on {verdict.arch}: {verdict.status}", file=to)
+    for line in dict.fromkeys(line for line in (verdict.log, why_not) if line):
+        print(line, file=to)
 
 
 def _print_reports(reports: Sequence[StaticReport]) -> None:

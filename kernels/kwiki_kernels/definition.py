@@ -88,6 +88,8 @@ class Definition(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Definition:
+        if not self.outputs:
+            raise ValueError("outputs: there is none, so every kernel would be right")
         if twice := self.inputs.keys() & self.outputs.keys():
             raise ValueError(f"'{min(twice)}' is both an input and an output")
         for kind, specs in (("inputs", self.inputs), ("outputs", self.outputs)):

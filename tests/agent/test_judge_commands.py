@@ -130,6 +130,22 @@ def test_tasks_lists_every_task_and_one_task_with_bytes(capsys: pytest.CaptureFi
     assert one["bytes_read"] == 1024 * 7168 * 2 + 7168 * 2
 
 
+def test_tasks_as_json_counts_in_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "--json"]) == 0
+    gemm = next(task for task in json.loads(capsys.readouterr().out) if task["task"] == "gemm_bf16")
+    assert gemm == {"task": "gemm_bf16", "op": "gemm", "workloads": 16, "seeds": ["sm100", "sm90"]}
+
+
+def test_what_has_no_result_leaves_nothing_for_a_machine_to_read(
+    task: Path, kernel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel.write_text("import cutlass\n\ndef build(axes, knobs):\n    raise ValueError('no such tile')\n")
+    assert main(["profile", str(task), str(kernel), "--arch", ELSEWHERE, "--json"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no such tile" in said.err
+
+
 def test_worker_processes_a_spool(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()

@@ -40,6 +40,7 @@ def broken(path: str, value: Any) -> str:
     [
         ("inputs.x.shape", ["rows", "depth"], "inputs.x.shape: there is no axis 'depth'"),
         ("inputs.x.dtype", "bfloat61", "inputs.x.dtype: unknown dtype 'bfloat61'"),
+        ("outputs", {}, "outputs: there is none"),
         ("outputs.y.shape", None, "outputs.y.shape: the judge knows only tensors"),
         ("outputs.x", {"shape": ["rows"], "dtype": "float32"}, "'x' is both an input and an output"),
         ("axes.rows", {"type": "const", "value": -1}, "axes.rows.const.value: Input should be greater than"),
