@@ -14,8 +14,9 @@ from kwiki_kernels.task import Task
 from kwiki_agent.contract import MAX_CARDS
 from kwiki_agent.state import Card, KnobAdvice
 
-POOL = 4 * MAX_CARDS
-"""How many hits to choose from: of a family that was tuned before, most lessons only confirm its defaults."""
+POOL = 8 * MAX_CARDS
+"""How many hits to choose from: of a family that was tuned before, most lessons only confirm its defaults,
+and the text alone does not tell them from one on just these shapes."""
 
 
 def cards_to_use(hits: list[Hit], task: Task, *, workloads: Sequence[str], knobs: Knobs) -> list[Card]:

@@ -166,7 +166,8 @@ def _static_lesson(run: RunFolder, task: Task) -> Iterator[tuple[Lesson, str]]:
         (a, b, knobs[0], before, after)
         for a, first in builds
         for b, second in builds
-        if len(knobs := differing_knobs(a.knobs, b.knobs)) == 1
+        if a.source == b.source
+        and len(knobs := differing_knobs(a.knobs, b.knobs)) == 1
         and (before := _registers(first.static_reports)) > (after := _registers(second.static_reports))
     ]
     if not pairs:

@@ -177,7 +177,8 @@ def _failure_section(trials: list[Trial]) -> Iterator[str]:
     if failed:
         yield "## What failed, and why\n"
         for trial in failed:
-            yield f"- `{trial.candidate.id}` {trial.status}: {trial.log.splitlines()[0][:200]}"
+            said = next((line for line in trial.log.splitlines() if line.strip()), "no message")
+            yield f"- `{trial.candidate.id}` {trial.status}: {said.strip()[:200]}"
         yield ""
 
 

@@ -34,10 +34,10 @@ def edited(make_toy_loop: MakeLoop) -> Loop:
     return loop
 
 
-def draft(intent: str, width: int) -> Draft:
+def draft(intent: str, width: int, depth: int = 4) -> Draft:
     """The toy's speed depends on the knobs alone; the text is another one each time."""
     source = f"from cutlass import cute\nINTENT = {intent!r}\n"
-    return Draft(name="k.py", source=source, knobs={"width": width, "depth": 4}, intent=intent)
+    return Draft(name="k.py", source=source, knobs={"width": width, "depth": depth}, intent=intent)
 
 
 def test_only_edits_outside_the_noise_are_telling(make_toy_loop: MakeLoop) -> None:
@@ -75,3 +75,14 @@ def test_an_intent_that_gives_orders_is_refused_by_the_gate(make_toy_loop: MakeL
     drive(loop)
     assert [line["action"] for line in loop.run.lines("lessons.jsonl")] == ["refused"]
     assert not list((loop.wiki.root / "lessons").glob("*.md"))
+
+
+def test_registers_of_another_text_prove_nothing_about_a_knob(make_toy_loop: MakeLoop) -> None:
+    loop = make_toy_loop(FormulaExecutor(measures=False), policy="external", use_cards=False)
+    loop = replace(loop, policy=External(loop.run))
+    drive(loop)
+    hand_in(loop, [draft("load once", width=2, depth=1), draft("load ahead", width=2, depth=8)])
+    drive(loop)
+    hand_in(loop, [])
+    assert drive(loop) is None
+    assert not list(loop.run.lines("lessons.jsonl"))

@@ -11,10 +11,11 @@ from kwiki_agent.graph import drive, locate
 from kwiki_agent.report import write_report
 from kwiki_agent.report_html import write_html
 from kwiki_agent.table import markdown_table
+from kwiki_kernels.evaluation import Status
 from kwiki_kernels.profile.diagnose import diagnose
 from kwiki_kernels.profile.iket import Pipeline, RoleTime
 
-from tests.agent.toy import MakeLoop
+from tests.agent.toy import FormulaExecutor, MakeLoop
 
 
 class Tags(HTMLParser):
@@ -104,3 +105,14 @@ def test_a_cell_cannot_break_its_table(tmp_path: Path) -> None:
     page = page_of(f"# Run\n\n{table}\n", tmp_path)
     assert [tag for tag, _ in page.tags].count("td") == 2
     assert "a | b c" in page.text
+
+
+def test_a_failure_without_a_message_is_told_too(make_toy_loop: MakeLoop) -> None:
+    executor = FormulaExecutor()
+    executor.failing["c0002"] = Status.COMPILE_ERROR
+    loop = make_toy_loop(executor, use_cards=False, search_only=True, max_candidates=4)
+    drive(loop)
+    for path in loop.run.path.glob("**/c0002.json"):
+        path.write_text(re.sub(r'"log": ?"[^"]*"', '"log": ""', path.read_text()))
+    report = write_report(loop.run, loop.task, locate(loop).state).read_text(encoding="utf-8")
+    assert "- `c0002` COMPILE_ERROR: no message" in report
