@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kwiki_kernels.evaluation import Knobs, Order, Record
 from kwiki_kernels.isolation import Level
@@ -106,7 +107,7 @@ class Job(Record):
     id: str
     task_files: dict[str, str]
     """Relative path to text: the task folder without kernels."""
-    workload_uuids: tuple[str, ...]
+    workload_uuids: Annotated[tuple[str, ...], Field(min_length=1)]
     arch: str
     candidates: tuple[Candidate, ...]
     baselines: tuple[str, ...] = ()
@@ -120,3 +121,10 @@ class Job(Record):
     protocol: Protocol = Protocol()
     defences: Defences = Defences()
     kernel_wiki_version: str
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Job:
+        ids = Counter([*self.baselines, *(candidate.id for candidate in self.candidates)])
+        if twice := [name for name, times in ids.items() if times > 1]:
+            raise ValueError(f"'{twice[0]}' names two kernels, whose verdicts could not be told apart")
+        return self

@@ -151,7 +151,8 @@ def read_results(folder: Path, job_id: str) -> list[Evaluation] | None:
         return None
     except ValidationError as error:
         raise SpoolError(
-            f"{results / 'done.json'} is damaged or of another version: {_first_line(error)}"
+            f"{results / 'done.json'} is damaged or of another version: {_first_line(error)}; copy the "
+            "results folder again, from a worker of this version"
         ) from error
     if job_path.exists() and _sha256(job_path.read_bytes()) != sealed.job_sha256:
         raise SpoolError(f"{results} holds the verdicts of another job of that name: remove it")
@@ -218,5 +219,6 @@ def _sha256(data: bytes) -> str:
 def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
+        said = first["msg"].removeprefix("Value error, ")
+        return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {said}"
     return str(error).splitlines()[0]

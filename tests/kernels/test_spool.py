@@ -141,6 +141,15 @@ def test_a_foreign_seal_is_refused(tmp_path: Path) -> None:
         (JOB.model_dump_json().replace('"id":"job"', '"id":"other"'), "job.json holds job 'other'"),
         (JOB.model_dump_json().replace("sm_90a", "sm_91"), "unknown arch 'sm_91': known are"),
         (JOB.model_dump_json().replace('"small","wide"', '"huge"'), "has no workload 'huge'"),
+        (JOB.model_dump_json().replace('"small","wide"', ""), "is not a job here: workload_uuids: "),
+        (
+            JOB.model_dump_json().replace('"id":"c1"', '"id":"c0"'),
+            "is not a job here: top level: 'c0' names two kernels",
+        ),
+        (
+            JOB.model_dump_json().replace('"baselines":["baseline"]', '"baselines":["fast"]'),
+            "has no baseline 'fast'; it has: ",
+        ),
         (JOB.model_dump_json().replace('"definition.json"', '"absent.json"'), "no definition.json"),
     ],
 )
