@@ -111,7 +111,8 @@ class Job(Record):
     arch: str
     candidates: tuple[Candidate, ...]
     baselines: tuple[str, ...] = ()
-    """The task's baselines to measure too, by the names they get: `baseline`, `baseline:<name>`."""
+    """The task's baselines to measure too, by the names they get: `baseline`, `baseline:<name>`. One that the
+    task does not have is left out."""
     stage: Literal["build", "check", "judge"] = "judge"
     """`build` compiles and reports, on any machine; `check` also runs modules with a `run` on the CPU,
     Triton interpreted; `judge` checks and times where there is a GPU."""

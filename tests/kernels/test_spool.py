@@ -146,10 +146,6 @@ def test_a_foreign_seal_is_refused(tmp_path: Path) -> None:
             JOB.model_dump_json().replace('"id":"c1"', '"id":"c0"'),
             "is not a job here: top level: 'c0' names two kernels",
         ),
-        (
-            JOB.model_dump_json().replace('"baselines":["baseline"]', '"baselines":["fast"]'),
-            "has no baseline 'fast'; it has: ",
-        ),
         (JOB.model_dump_json().replace('"definition.json"', '"absent.json"'), "no definition.json"),
     ],
 )
