@@ -24,8 +24,9 @@ def main(argv: list[str] | None = None) -> int:
         from kwiki_agent.judge_commands import run_command
     else:
         from kwiki_agent.commands import run_command
-    status = run_command(args)
+    status = 0
     try:
+        status = run_command(args)
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

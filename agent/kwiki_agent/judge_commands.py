@@ -44,6 +44,8 @@ def run_command(args: argparse.Namespace) -> int:
         return _fail(str(error), EXIT_USAGE)
     except JudgeError as error:
         return _fail(str(error), EXIT_FAILED)
+    except BrokenPipeError:
+        raise  # the reader of stdout, such as `head`, has seen enough: `main` ends quietly
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _fail(f"{error.strerror or error}{where}", EXIT_FAILED)

@@ -224,3 +224,20 @@ def test_output_that_nobody_can_take_is_one_sentence(monkeypatch: pytest.MonkeyP
         done = subprocess.run([*AGENT, "tasks"], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
     assert done.stderr == b"kernel-agent: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["tasks", "runs"])
+def test_a_reader_that_has_seen_enough_hears_nothing(
+    command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*AGENT, command, "--json"], stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
