@@ -36,7 +36,9 @@ def fork(run: RunFolder, candidate_id: str, *, new_id: str | None, changes: Mapp
     """
     old = make_loop(run, say=lambda _: None)
     if candidate_id not in {candidate.id for candidate in run.candidates()}:
-        raise AgentError(f"run '{run.id}' has no candidate '{candidate_id}': `kernel-agent brief` lists them")
+        raise AgentError(
+            f"run '{run.id}' has no candidate '{candidate_id}': `kernel-agent report {run.id}` lists them"
+        )
     state = state_after(old, candidate_id)
     if state is None:
         raise AgentError(f"run '{run.id}' has not judged {candidate_id} yet: resume it first")
