@@ -176,7 +176,7 @@ def profile(state: RunState, loop: Loop) -> RunState:
     candidate, diagnosis = found
     line = {"round": state["round"], "candidate": candidate, **diagnosis.model_dump(mode="json")}
     loop.run.append_line("diagnoses.jsonl", line)
-    loop.say(f"profile: {candidate} is {diagnosis.bound}. {diagnosis.next_edit}")
+    loop.say(f"profile of {candidate}: {diagnosis.bound}. {diagnosis.next_edit}")
     return {"metrics": diagnosis.metrics, "stage": _stage(trials)}
 
 
