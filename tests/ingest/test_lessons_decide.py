@@ -16,6 +16,13 @@ def test_the_first_lesson_is_added_as_a_measured_candidate() -> None:
     assert (verdict.page.status, verdict.page.confidence) == (Status.CANDIDATE, Confidence.MEASURED)
 
 
+def test_what_the_compiler_says_is_no_measurement() -> None:
+    said = measured("r1")
+    assert said.effect is not None
+    compiled = said.model_copy(update={"effect": said.effect.model_copy(update={"metric": "registers"})})
+    assert weigh(compiled).page.confidence is Confidence.EXPERIMENTAL
+
+
 def test_spelling_does_not_make_a_new_claim() -> None:
     again = lesson(
         id="other", claim="load 128 BITS per thread  where rows are aligned to 16 bytes", dtype=("BFloat16",)

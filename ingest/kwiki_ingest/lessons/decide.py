@@ -19,6 +19,12 @@ from kwiki_ingest.page import Confidence, Effect, Lesson, Status
 Action = Literal["added", "merged", "duplicate", "disputed"]
 
 NEAREST = 5
+OF_COMPILED_CODE = {
+    "registers", "spill_bytes", "local_loads", "local_stores", "spills", "smem_bytes", "threads_per_cta",
+    "ctas_per_sm", "occupancy", "instructions", "tensor_instructions", "global_load_bits",
+    "global_store_bits",
+}  # fmt: skip
+"""Metrics of the vocabulary that need no run."""
 RELATED = 0.5
 """Token overlap from which lessons of different scopes point at each other."""
 
@@ -123,12 +129,13 @@ def _pooled(new: Lesson, old: Lesson) -> Effect | None:
 
 
 def _graded(lesson: Lesson) -> Lesson:
-    """The confidence that the evidence gives, whatever the author wrote."""
+    """The confidence that the evidence gives, whatever the author wrote. What a compiler says of its code is
+    no measurement."""
     if lesson.confidence is Confidence.VERIFIED:
         return lesson
-    return _changed(
-        lesson, confidence=Confidence.MEASURED if proven_effect(lesson) else Confidence.EXPERIMENTAL
-    )
+    effect = proven_effect(lesson)
+    measured = effect is not None and effect.metric not in OF_COMPILED_CODE
+    return _changed(lesson, confidence=Confidence.MEASURED if measured else Confidence.EXPERIMENTAL)
 
 
 def _superseded(new: Lesson, standing: Sequence[Lesson]) -> list[Lesson]:
