@@ -113,7 +113,7 @@ def why_search_ends(
     if contract.stop_at is not None and best_score is not None and best_score >= contract.stop_at:
         return f"score {contract.stop_at:g} was reached"
     if state["searched"] >= contract.max_candidates:
-        return f"all {contract.max_candidates} candidates of the budget were tried"
+        return f"the search tried all {contract.max_candidates} candidates of its budget"
     if state["stalled"] >= STALLED_BEFORE_STOP:
         return f"{STALLED_BEFORE_STOP} rounds brought no promotion"
     return None if state["batch"] or state.get("trouble") else "nothing new was proposed"

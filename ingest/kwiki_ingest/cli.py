@@ -135,10 +135,14 @@ def _search(args: argparse.Namespace) -> int:
     from kwiki_ingest.search.filters import DEFAULT_STATUSES
     from kwiki_ingest.search.retrieve import search
 
+    question = " ".join(args.query)
+    if not question.strip():
+        print("The question is empty; give words, an error message, or a name of the API.", file=sys.stderr)
+        return 2
     wiki = open_wiki(args.wiki)
     hits = search(
         wiki,
-        " ".join(args.query),
+        question,
         arch=args.arch,
         statuses=args.statuses or DEFAULT_STATUSES,
         types=args.types,

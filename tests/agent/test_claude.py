@@ -44,7 +44,7 @@ def test_a_model_reads_asks_and_submits_until_the_budget_of_candidates_is_used(
     ]  # fmt: skip
     assert len(model.requests) == len(script)
     assert any("I look first." in line for line in said)
-    assert "all 4 candidates of the budget were tried" in (loop.run.path / "report.md").read_text()
+    assert "the search tried all 4 candidates of its budget" in (loop.run.path / "report.md").read_text()
 
 
 def test_the_contract_and_the_cards_are_marked_for_the_cache_and_wiki_text_is_data(

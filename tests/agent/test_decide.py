@@ -115,7 +115,7 @@ def test_phases_follow_search_ablate_confirm(make_toy_loop: MakeLoop) -> None:
     assert after(phase="ablate") == ("confirm", None)
     assert after(phase="confirm", search_ended="of this") == ("confirm", "of this")
     why = why_search_ends(contract, {**state, "searched": 12}, spent=Spent(), best_score=1.0)
-    assert why == "all 12 candidates of the budget were tried"
+    assert why == "the search tried all 12 candidates of its budget"
     _, why = next_phase(contract, state, spent=Spent(judge_s=3600.0), best_score=1.0)
     assert why is not None
     assert "budget of 3600 s" in why

@@ -64,6 +64,12 @@ def test_sync_counts_pages_and_search_shows_cards(wiki: Wiki, write_page: WriteP
     )
 
 
+def test_an_empty_question_is_wrong_usage(wiki: Wiki, capsys: Capture) -> None:
+    assert run(wiki, capsys, "search", " ", "")[::2] == (
+        2, "The question is empty; give words, an error message, or a name of the API.\n"
+    )  # fmt: skip
+
+
 def test_json_results_are_whole(wiki: Wiki, write_page: WritePage, capsys: Capture) -> None:
     write_page("one", "zebra", knobs="[{name: stages, op: '>=', value: 3}]", aliases="[向量]")
     assert json.loads(run(wiki, capsys, "sync", "--json")[1])["added"] == ["one"]
