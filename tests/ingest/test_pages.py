@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from kwiki_ingest.errors import PageError, UnknownNameError
+from kwiki_ingest.errors import PageError, UnknownNameError, nearest
 from kwiki_ingest.load import Page, SourceText, find_page, hash_of, load_page, parse_page, render_page
 from kwiki_ingest.page import FOLDERS_OF, Confidence, Effect, Evidence, Knob, Lesson, Status, Trigger
 from kwiki_ingest.vocabulary import Vocabulary, load_vocabulary
@@ -152,6 +152,10 @@ def test_a_malformed_vocabulary_is_named_with_its_line(wiki: Wiki, text: str, li
     with pytest.raises(PageError) as caught:
         load_vocabulary(wiki)
     assert (caught.value.path, caught.value.line) == ("vocabulary.yaml", line)
+
+
+def test_names_that_begin_with_the_word_are_nearest() -> None:
+    assert nearest("H200", ["B200", "H100 SXM", "H200 SXM"]).startswith("did you mean H200 SXM or B200")
 
 
 def test_an_unknown_page_id_names_the_nearest(wiki: Wiki, write_page: WritePage) -> None:
