@@ -7,18 +7,26 @@ from collections.abc import Iterator
 from kwiki_ingest.lessons.ledger import record
 from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.job import Candidate
+from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import compare
 from kwiki_agent.runs import RunFolder
+from kwiki_agent.trials import default_candidate
 
 
-def credit_cards(run: RunFolder, wiki: Wiki) -> None:
-    """Pages behind candidates were used; those behind a promotion helped.
+def credit_cards(run: RunFolder, task: Task, wiki: Wiki) -> None:
+    """Pages behind candidates were used; those behind a promotion over a rival helped.
 
-    A page hurt where nothing that it led to was promoted, and everything of it that was measured was slower
-    than the incumbent of its day, outside the noise. A page may well do neither.
+    The first to lead has no rival: there a page helped where the task's default was measured beside it and
+    was slower, outside the noise. A page hurt where nothing that it led to was promoted, and everything of
+    it that was measured was slower than the incumbent of its day, outside the noise. It may do neither.
     """
-    promoted = {line["candidate"] for line in run.lines("promotions.jsonl")}
+    default = default_candidate(run, task)
+    promoted = {
+        line["candidate"]
+        for line in run.lines("promotions.jsonl")
+        if line["ratio"] or _beat(run, line["candidate"], default)
+    }
     led: dict[str, list[Candidate]] = {}
     for candidate in run.candidates():
         for card in candidate.cards:
@@ -28,6 +36,17 @@ def credit_cards(run: RunFolder, wiki: Wiki) -> None:
     record(wiki, "used", list(led), run=run.id)
     record(wiki, "helped", helped, run=run.id)
     record(wiki, "hurt", hurt, run=run.id)
+
+
+def _beat(run: RunFolder, candidate_id: str, default: str | None) -> bool:
+    """Whether some job timed it as faster than the default."""
+    if default is None:
+        return False
+    for job_id in run.judged_jobs():
+        before, after = (run.evaluation(job_id, each) for each in (default, candidate_id))
+        if before and after and (ratio := compare(before, after)) and ratio.faster:
+            return True
+    return False
 
 
 def _only_slower(run: RunFolder, candidates: list[Candidate]) -> bool:

@@ -30,7 +30,7 @@ from kwiki_agent.trials import history
 
 def write_lessons(run: RunFolder, task: Task, wiki: Wiki, incumbent: str | None) -> Iterator[str]:
     """Propose this run's lessons to the gate. Yields one line a decision."""
-    credit_cards(run, wiki)
+    credit_cards(run, task, wiki)
     if incumbent is None:
         return
     evidence = {run.id: evidence_json(run).encode()}
