@@ -17,7 +17,7 @@ from kwiki_agent.loop import Loop
 from kwiki_agent.report import candidate_table, final_job
 from kwiki_agent.submission import MAX_SOURCE_BYTES
 from kwiki_agent.table import markdown_table
-from kwiki_agent.trials import BASELINE, Trial, history
+from kwiki_agent.trials import BASELINE, Trial, history, trial_of
 
 SHOWN_FAILURES = 3
 SHOWN_LOG_CHARS = 1500
@@ -147,7 +147,7 @@ def _diagnosis(loop: Loop, incumbent: str | None) -> dict[str, Any] | None:
 
 
 def _best(loop: Loop, incumbent: str | None, trials: list[Trial]) -> BestKernel | None:
-    trial = next((t for t in trials if t.candidate.id == incumbent), None)
+    trial = trial_of(trials, incumbent)
     if incumbent is None or trial is None:
         return None
     job = final_job(loop.run, incumbent) or {}

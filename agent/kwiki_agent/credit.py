@@ -9,7 +9,7 @@ from kwiki_ingest.wiki import Wiki
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
-from kwiki_agent.compare import compare
+from kwiki_agent.compare import Ratio, compare
 from kwiki_agent.runs import RunFolder
 from kwiki_agent.trials import default_candidate
 
@@ -25,7 +25,7 @@ def credit_cards(run: RunFolder, task: Task, wiki: Wiki) -> None:
     promoted = {
         line["candidate"]
         for line in run.lines("promotions.jsonl")
-        if line["ratio"] or _beat(run, line["candidate"], default)
+        if line["ratio"] or any(ratio.faster for ratio in _ratios(run, default, line["candidate"]))
     }
     led: dict[str, list[Candidate]] = {}
     for candidate in run.candidates():
@@ -38,26 +38,18 @@ def credit_cards(run: RunFolder, task: Task, wiki: Wiki) -> None:
     record(wiki, "hurt", hurt, run=run.id)
 
 
-def _beat(run: RunFolder, candidate_id: str, default: str | None) -> bool:
-    """Whether some job timed it as faster than the default."""
-    if default is None:
-        return False
-    for job_id in run.judged_jobs():
-        before, after = (run.evaluation(job_id, each) for each in (default, candidate_id))
-        if before and after and (ratio := compare(before, after)) and ratio.faster:
-            return True
-    return False
-
-
 def _only_slower(run: RunFolder, candidates: list[Candidate]) -> bool:
-    outcomes = [slower for candidate in candidates for slower in _against_parent(run, candidate)]
+    """Whether each of them was slower than its parent in every job that timed both, and some job did."""
+    outcomes = [ratio.slower for c in candidates for ratio in _ratios(run, c.parent, c.id)]
     return bool(outcomes) and all(outcomes)
 
 
-def _against_parent(run: RunFolder, candidate: Candidate) -> Iterator[bool]:
-    """Whether it was slower than its parent, for each job that timed both."""
+def _ratios(run: RunFolder, before: str | None, after: str) -> Iterator[Ratio]:
+    """One candidate against another, for each job that timed both."""
+    if before is None:
+        return
     for job_id in run.judged_jobs():
-        verdict = run.evaluation(job_id, candidate.id)
-        parent = run.evaluation(job_id, candidate.parent) if verdict and candidate.parent else None
-        if verdict and parent and (ratio := compare(parent, verdict)):
-            yield ratio.slower
+        verdict = run.evaluation(job_id, after)
+        rival = run.evaluation(job_id, before) if verdict else None
+        if verdict and rival and (ratio := compare(rival, verdict)):
+            yield ratio

@@ -10,7 +10,7 @@ from kwiki_agent.budget import Spent, why_machine_budget_ends, why_model_budget_
 from kwiki_agent.compare import Ratio, compare
 from kwiki_agent.contract import Contract
 from kwiki_agent.state import Phase, RunState
-from kwiki_agent.trials import Trial, best
+from kwiki_agent.trials import Trial, best, trial_of
 
 STALLED_BEFORE_STOP = 3
 
@@ -59,14 +59,15 @@ def promote(contract: Contract, incumbent: str | None, batch: list[str], verdict
 
 def has_fallen(incumbent: str | None, trials: list[Trial]) -> bool:
     """Whether the newest verdict on the incumbent finds it wrong, as a held-out workload may."""
-    return any(trial.candidate.id == incumbent and trial.failed for trial in trials)
+    standing = trial_of(trials, incumbent)
+    return standing is not None and standing.failed
 
 
 def _lead_by_static_score(
     incumbent: str | None, scored: list[Trial], trials: list[Trial]
 ) -> Promotion | None:
     leader = best(scored)
-    standing = next((trial for trial in trials if trial.candidate.id == incumbent), None)
+    standing = trial_of(trials, incumbent)
     if leader is None or leader.score is None:
         return None
     if standing is not None and standing.score is not None and leader.score <= standing.score:

@@ -21,6 +21,7 @@ from kwiki_agent.policy.external import SUBMISSION, Submission, read_submission,
 from kwiki_agent.runs import RunFolder, open_run
 from kwiki_agent.start import make_loop
 from kwiki_agent.submission import Draft, check_drafts, read_kernel
+from kwiki_agent.trials import default_knobs
 
 
 def brief(args: argparse.Namespace) -> int:
@@ -95,8 +96,7 @@ def _drafts(args: argparse.Namespace, loop: Loop) -> Iterator[Draft]:
 
 def knobs_of(loop: Loop, asked: Knobs) -> Knobs:
     """The task's default and what the contract fixes, changed by what is asked for."""
-    default = loop.task.knob_space.default if loop.task.knob_space else {}
-    return {**default, **loop.contract.fixed_knobs, **asked}
+    return default_knobs(loop.contract, loop.task) | asked
 
 
 def _point(loop: Loop, text: str) -> Knobs:

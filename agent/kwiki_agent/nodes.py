@@ -27,6 +27,7 @@ from kwiki_agent.trials import (
     Trial,
     best,
     default_candidate,
+    default_knobs,
     fastest_by_workload,
     history,
 )
@@ -71,8 +72,7 @@ def _starting_knobs(state: RunState, loop: Loop) -> Knobs:
     """Those of the incumbent, or the task's defaults until there is one."""
     if incumbent := state.get("incumbent"):
         return loop.run.candidate(incumbent).knobs
-    default = loop.task.knob_space.default if loop.task.knob_space else {}
-    return {**default, **loop.contract.fixed_knobs}
+    return default_knobs(loop.contract, loop.task)
 
 
 def propose(state: RunState, loop: Loop) -> RunState:

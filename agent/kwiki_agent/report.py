@@ -14,6 +14,7 @@ from kwiki_kernels.profile.metrics import roofline_metrics
 from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import compare, timings
+from kwiki_agent.contract import Contract
 from kwiki_agent.report_html import write_html
 from kwiki_agent.report_sections import (
     cost_section,
@@ -25,7 +26,10 @@ from kwiki_agent.report_sections import (
 from kwiki_agent.runs import RunFolder, write_text
 from kwiki_agent.state import RunState
 from kwiki_agent.table import markdown_table
-from kwiki_agent.trials import BASELINE, Trial, history
+from kwiki_agent.trials import BASELINE, Trial, history, trial_of
+
+Final = dict[str, Evaluation]
+"""Verdicts of the job that a report speaks of, by candidate id."""
 
 
 def write_report(run: RunFolder, task: Task, state: RunState) -> Path:
@@ -40,7 +44,7 @@ def write_report(run: RunFolder, task: Task, state: RunState) -> Path:
     final = final_job(run, incumbent)
     if final and incumbent:
         plot_verdict_roofline(final[incumbent], task, path=run.path / "roofline")
-    write_text(run.path / "report.md", "\n".join(_sections(run, task, state, trials)) + "\n")
+    write_text(run.path / "report.md", "\n".join(_sections(run, task, state, trials, final)) + "\n")
     write_html(run.path / "report.md")
     return run.path / "report.md"
 
@@ -67,14 +71,15 @@ def _departures(knobs: Knobs, default: Knobs) -> str:
     return " ".join(changed) or "default"
 
 
-def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) -> Iterator[str]:
+def _sections(
+    run: RunFolder, task: Task, state: RunState, trials: list[Trial], final: Final | None
+) -> Iterator[str]:
     contract = run.contract
     measured = any(trial.kind == "measured" for trial in trials)
     yield f"# {task.name} on {contract.arch}: run {run.id}\n"
-    yield _verdict_line(run, trials, state, measured)
-    yield "\n![progress](progress.svg)\n" if any(t.score is not None for t in trials) else ""
     incumbent = state.get("incumbent")
-    final = final_job(run, incumbent)
+    yield _verdict_line(contract, trials, state, final, measured=measured)
+    yield "\n![progress](progress.svg)\n" if any(t.score is not None for t in trials) else ""
     if final and incumbent:
         yield from _workload_section(run, final, incumbent)
         yield "![roofline](roofline.svg)\n" if (run.path / "roofline.svg").exists() else ""
@@ -102,35 +107,41 @@ def _sections(run: RunFolder, task: Task, state: RunState, trials: list[Trial]) 
     yield f"`{command}`, kernel-wiki {contract.kernel_wiki_version}."
 
 
-def _verdict_line(run: RunFolder, trials: list[Trial], state: RunState, measured: bool) -> str:
-    incumbent = next((t for t in trials if t.candidate.id == state.get("incumbent")), None)
+def _verdict_line(
+    contract: Contract, trials: list[Trial], state: RunState, final: Final | None, *, measured: bool
+) -> str:
+    incumbent = trial_of(trials, state.get("incumbent"))
     why = f"The run ended because {state['stop']}." if "stop" in state else "The run is not finished."
     if incumbent is None:
         return f"No candidate passed. {why}"
     if not measured:
         return (
-            f"**Nothing was measured**: there was no GPU for {run.contract.arch}. The candidates were "
+            f"**Nothing was measured**: there was no GPU for {contract.arch}. The candidates were "
             f"compiled and inspected; `{incumbent.candidate.id}` has the best static score. {why}"
         )
-    return f"`{incumbent.candidate.id}` is {_speed_up(run, incumbent)} times as fast as `{BASELINE}`. {why}"
+    speed_up = _speed_up(contract, incumbent, final)
+    return f"`{incumbent.candidate.id}` is {speed_up} times as fast as `{BASELINE}`. {why}"
 
 
-def _speed_up(run: RunFolder, incumbent: Trial) -> str:
+def _speed_up(contract: Contract, incumbent: Trial, final: Final | None) -> str:
     """As the last job has it, which the table shows; without one, the score of the search."""
-    verdicts = final_job(run, incumbent.candidate.id) or {}
-    ratio = BASELINE in verdicts and compare(
-        verdicts[BASELINE], verdicts[incumbent.candidate.id], workloads=run.contract.workloads
-    )
-    if not ratio:
-        return f"{incumbent.score:.3f}"
-    return f"{ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    if final and BASELINE in final:
+        ratio = compare(final[BASELINE], final[incumbent.candidate.id], workloads=contract.workloads)
+        if ratio:
+            return f"{ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{incumbent.score:.3f}"
 
 
-def final_job(run: RunFolder, incumbent: str | None) -> dict[str, Evaluation] | None:
+def final_job(run: RunFolder, incumbent: str | None) -> Final | None:
     """Verdicts of the newest job that timed the incumbent beside a baseline, else beside nothing."""
-    jobs = [run.evaluations(job_id) for job_id in reversed(run.judged_jobs())]
-    timed = [job for job in jobs if incumbent in job and timings(job[incumbent])]
-    return next((job for job in timed if BASELINE in job), timed[0] if timed else None)
+    alone: Final | None = None
+    for job_id in reversed(run.judged_jobs()):
+        job = run.evaluations(job_id)
+        if incumbent in job and timings(job[incumbent]):
+            if BASELINE in job:
+                return job
+            alone = alone or job
+    return alone
 
 
 def _workload_section(run: RunFolder, verdicts: dict[str, Evaluation], incumbent: str) -> Iterator[str]:

@@ -11,14 +11,16 @@ candidates for a demonstration or a compile-only machine; it is never a claim ab
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kwiki_kernels.evaluation import Evaluation, Status
+from kwiki_kernels.evaluation import Evaluation, Knobs, Status
 from kwiki_kernels.job import Candidate
 from kwiki_kernels.task import Task
 
 from kwiki_agent.compare import offset_share
+from kwiki_agent.contract import Contract
 from kwiki_agent.digest import Digest, build_digest, digests
 from kwiki_agent.runs import REVIEWS, RunFolder
 
@@ -73,11 +75,21 @@ def best(trials: list[Trial]) -> Trial | None:
     return max(scored, key=lambda t: (t.kind == "measured", t.score), default=None)
 
 
+def trial_of(trials: Iterable[Trial], candidate_id: str | None) -> Trial | None:
+    """The trial of a candidate, or None where there is none."""
+    return next((trial for trial in trials if trial.candidate.id == candidate_id), None)
+
+
+def default_knobs(contract: Contract, task: Task) -> Knobs:
+    """The task's defaults, and over them what the contract fixes; what it fixes where there are no knobs."""
+    return {**(task.knob_space.default if task.knob_space else {}), **contract.fixed_knobs}
+
+
 def default_candidate(run: RunFolder, task: Task) -> str | None:
     """Id of the candidate that is the task's seed at its default point, or None where that was not tried."""
     if task.knob_space is None:
         return None
-    default = {**task.knob_space.default, **run.contract.fixed_knobs}
+    default = default_knobs(run.contract, task)
     seeds = task.kernels.values()
     return next(
         (c.id for c in run.candidates() if c.knobs == default and not c.rules and c.source in seeds), None

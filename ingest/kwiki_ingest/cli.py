@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kwiki_ingest.arguments import positive
 from kwiki_ingest.errors import WikiError
 from kwiki_ingest.lessons.command import add_arguments as add_lesson_arguments
 from kwiki_ingest.mcp.command import add_arguments as add_mcp_arguments
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument(
         "--store", choices=("exact", "chroma"), default="exact", help="vectors of the dense leg"
     )
-    search.add_argument("-k", type=_positive, default=5, metavar="N", help="pages to show (default: 5)")
+    search.add_argument("-k", type=positive, default=5, metavar="N", help="pages to show (default: 5)")
     search.set_defaults(run=_search)
 
     show = commands.add_parser("show", parents=[common], help="print a page")
@@ -253,12 +254,6 @@ def _print_json(value: object) -> None:
 def _progress(done: int, total: int) -> None:
     end = "\n" if done == total else ""
     print(f"\rencoded {done} of {total} chunks", end=end, file=sys.stderr, flush=True)
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return int(text)
 
 
 if __name__ == "__main__":

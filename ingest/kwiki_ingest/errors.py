@@ -63,11 +63,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error sentence: up to three known names close to `name`, those that begin with it
     first, or the first few of all."""
     names = sorted(known)
-    begun = [each for each in names if name and each.startswith(name)]
-    close = [
-        *begun,
-        *(each for each in difflib.get_close_matches(name, names, n=3, cutoff=0.5) if each not in begun),
-    ]
+    begun = (each for each in names if name and each.startswith(name))
+    close = list(dict.fromkeys([*begun, *difflib.get_close_matches(name, names, n=3, cutoff=0.5)]))
     if close:
         return "did you mean " + " or ".join(close[:3]) + "?"
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

@@ -23,6 +23,7 @@ from kwiki_agent.policy.endpoint import Endpoint, Request
 from kwiki_agent.policy.prompts import opening, system_blocks
 from kwiki_agent.policy.tools import Toolbox, tool_definitions
 from kwiki_agent.runs import RunFolder
+from kwiki_agent.trials import trial_of
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def _ablate(brief: Brief) -> list[Candidate]:
 
     The knobs of any other text are its author's affair: moving them may change nothing.
     """
-    incumbent = next((t.candidate for t in brief.trials if t.candidate.id == brief.incumbent), None)
-    if incumbent is None or incumbent.source not in brief.task.kernels.values():
+    standing = trial_of(brief.trials, brief.incumbent)
+    if standing is None or standing.candidate.source not in brief.task.kernels.values():
         return []
     from kwiki_agent.policy.tuner import Tuner
 

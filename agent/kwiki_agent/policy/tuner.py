@@ -26,7 +26,7 @@ from kwiki_agent.contract import AgentError
 from kwiki_agent.policy import STALLED_BEFORE_NEW_DIRECTION, Brief, candidate_id
 from kwiki_agent.policy.dispatch import dispatch_by_shape
 from kwiki_agent.state import Card, KnobAdvice
-from kwiki_agent.trials import best
+from kwiki_agent.trials import best, default_knobs, trial_of
 
 ASKS_PER_CANDIDATE = 60
 """How often Optuna is asked again for a point that is invalid or known before the round ends short."""
@@ -74,7 +74,7 @@ class _Space:
             name: (brief.contract.fixed_knobs[name],) if name in brief.contract.fixed_knobs else spec.values
             for name, spec in space.knobs.items()
         }
-        self.default: Knobs = {**space.default, **brief.contract.fixed_knobs}
+        self.default = default_knobs(brief.contract, brief.task)
         self._space = space
         self._axes = [
             brief.task.definition.axis_values(brief.task.workload(uuid).axes)
@@ -260,9 +260,9 @@ def _ablate(brief: Brief, space: _Space) -> Iterator[Candidate]:
 
     And with the settings of lessons that contradict each other, so that this run decides between them.
     """
-    incumbent = next((t.candidate for t in brief.trials if t.candidate.id == brief.incumbent), None)
-    if incumbent is None:
+    if (standing := trial_of(brief.trials, brief.incumbent)) is None:
         return
+    incumbent = standing.candidate
     number = itertools.count(len(brief.trials) + 1)
     for name, knobs in _neighbours(space, incumbent.knobs):
         if space.is_new(knobs):

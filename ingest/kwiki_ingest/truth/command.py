@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kwiki_ingest.arguments import positive
 from kwiki_ingest.wiki import open_wiki
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these pages")
     parser.add_argument("--python", type=Path, metavar="FILE", help="an interpreter with another DSL version")
     parser.add_argument(
-        "--workers", type=_count, metavar="N", help="snippets side by side (default: the cores)"
+        "--workers", type=positive, metavar="N", help="snippets side by side (default: the cores)"
     )
-    parser.add_argument("--limit", type=_count, default=60, metavar="SECONDS", help="for each (default: 60)")
+    parser.add_argument(
+        "--limit", type=positive, default=60, metavar="SECONDS", help="for each (default: 60)"
+    )
     parser.add_argument("--again", action="store_true", help="try everything, also what is known")
     parser.set_defaults(run=_verify)
 
@@ -65,7 +68,7 @@ def add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("kernels", nargs="+", type=Path, metavar="DIR", help="folders of Python kernels")
     parser.add_argument(
-        "--top", type=_count, default=100, metavar="N", help="names to look at (default: 100)"
+        "--top", type=positive, default=100, metavar="N", help="names to look at (default: 100)"
     )
     parser.set_defaults(run=_coverage)
 
@@ -204,12 +207,6 @@ def _arch(result: Result) -> str:
 def _print(line: str) -> None:
     """Pages and their code come from many hands: no control character may reach the terminal."""
     print("".join(c for c in line if c.isprintable()))
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return int(text)
 
 
 def _print_json(value: object) -> None:
